@@ -5,8 +5,8 @@ use std::io;
 use std::iter::FusedIterator;
 use std::os::fd::{AsFd, OwnedFd};
 
+use super::connect::is_rings_own;
 use super::fd::{Direction, Fd};
-use super::op::is_denial;
 use super::subscription::Subscription;
 
 /// The connections to a listener, one after the other. Made by `accept_stream` of a listener, for
@@ -97,9 +97,8 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
         let deadline = fd.deadline(Direction::Read)?;
         match self.connections.next(deadline)? {
             Some(Ok(connection)) => Ok((self.stream_of)(connection)),
-            // The ring may be forbidden such requests. If the error is a firewall's, an ordinary
-            // accept fails with it as well.
-            Some(Err(errno)) if is_denial(errno) => {
+            // If the error is a firewall's, an ordinary accept fails with it as well.
+            Some(Err(errno)) if is_rings_own(errno) => {
                 fd.accept().map(|(fd, _)| (self.stream_of)(fd.into()))
             }
             Some(Err(errno)) => {

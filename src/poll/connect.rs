@@ -15,7 +15,7 @@ use crate::netpoll::sqe::Request;
 use crate::sched::types::current;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
-use crate::sys::clock;
+use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
 use crate::sys::uring::sync_cancel_all_of;
 
@@ -66,7 +66,18 @@ impl Fd {
             let deadline = self.deadline(Direction::Read)?;
             match park::caller() {
                 Caller::Thread => {
-                    let now = || now().map_err(|e| why_not_accepted(self.as_fd(), e));
+                    // Another accept may take the connection that a poll has reported.
+                    let may_end = deadline.ns() != NEVER || park::may_be_cut();
+                    if may_end {
+                        self.note_made_nonblocking();
+                    }
+                    let now = || {
+                        let accepted = match may_end {
+                            true => retry(|| socket::accept_now(self.as_fd(), addr, addr_len)),
+                            false => now(),
+                        };
+                        accepted.map_err(|e| why_not_accepted(self.as_fd(), e))
+                    };
                     self.on_thread(libc::POLLIN, deadline, now)
                 }
                 Caller::Goroutine(g) => {
@@ -81,7 +92,7 @@ impl Fd {
                     // SAFETY: the storage for the address is on this frame.
                     let mut accepted = unsafe { op::run_until(g, request, deadline) };
                     let errno = accepted.as_ref().err().and_then(io::Error::raw_os_error);
-                    if errno.is_some_and(op::is_denial) && !op::is_epoll_here() {
+                    if errno.is_some_and(is_rings_own) && !op::is_epoll_here() {
                         self.note_made_nonblocking();
                         // SAFETY: as above.
                         accepted = unsafe { op::run_by_attempts(g, request, deadline) };
@@ -203,6 +214,12 @@ fn why_not_accepted(listener: BorrowedFd<'_>, e: io::Error) -> io::Error {
         io::ErrorKind::WouldBlock if is_shut() => io::Error::from_raw_os_error(libc::EINVAL),
         _ => e,
     }
+}
+
+/// Whether a ring may have returned this error of an accept because of itself: it may not accept, or
+/// does not wait at a listener in non-blocking mode.
+pub(super) fn is_rings_own(errno: i32) -> bool {
+    op::is_denial(errno) || errno == libc::EAGAIN
 }
 
 fn is_short_of_descriptors(e: &io::Error) -> bool {

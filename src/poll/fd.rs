@@ -6,7 +6,8 @@
 //! non-blocking mode only where a call has no flag for a single attempt:
 //!
 //! - while `io::copy` splices from or to it;
-//! - with the epoll fallback, a listener that has accepted: until its descriptor is given away.
+//! - with the epoll fallback, and on a plain thread where a deadline or a context may end the wait, a
+//!   listener that has accepted: until its descriptor is given away.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -52,7 +53,7 @@ struct Shared {
     /// Sends are system calls, also those that wait ([`socket::reads_before_it_fails`]). Ordering:
     /// relaxed; set before the socket is shared.
     sends_by_calls: AtomicBool,
-    /// Set for a listener that the epoll poller has put into non-blocking mode: its cookie, which
+    /// Set for a listener that an accept has put into non-blocking mode: its cookie, which
     /// is also in [`MADE`], if the kernel has cookies.
     made_nonblocking: OnceLock<Option<u64>>,
     /// The copies that splice from or to the socket now, by handles that share this.
@@ -80,7 +81,7 @@ struct Splices {
     listed: Option<u64>,
 }
 
-/// The cookies of listeners that windlass itself has put into non-blocking mode, over epoll. If a
+/// The cookies of listeners that windlass itself has put into non-blocking mode. If a
 /// duplicate of such a descriptor is adopted, its mode does not mean that its owner wants single
 /// attempts. One entry for each `Shared` concerned.
 static MADE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
@@ -505,7 +506,7 @@ impl Fd {
         self.shared.sends_by_calls.load(Ordering::Relaxed)
     }
 
-    /// Records that the epoll poller puts the socket into non-blocking mode.
+    /// Records that an accept puts the listener into non-blocking mode.
     pub(super) fn note_made_nonblocking(&self) {
         self.shared.made_nonblocking.get_or_init(|| {
             let cookie = socket2::SockRef::from(self).cookie().ok();

@@ -123,6 +123,35 @@ fn a_deadline_reaches_who_waits() {
     }
 }
 
+/// A connection wakes all plain threads that wait for it. Those that do not get it wait until their
+/// deadline, and goroutines accept from that listener as before.
+#[test]
+fn threads_that_accept_too_late_are_in_time() {
+    let _guard = hang_guard();
+    for _ in 0..6 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        listener.set_deadline(Some(Instant::now() + Duration::from_millis(100)));
+        let n_accepted = std::thread::scope(|scope| {
+            let accepts: Vec<_> = (0..4).map(|_| scope.spawn(|| listener.accept())).collect();
+            let _client = std::net::TcpStream::connect(address).unwrap();
+            let results = accepts.into_iter().map(|accept| accept.join().unwrap());
+            results.filter(Result::is_ok).count()
+        });
+        // On a busy machine it comes after the deadline.
+        assert!(n_accepted <= 1);
+        listener.set_deadline(None);
+        runtime(1).run(|| {
+            let connects = spawn(move || {
+                windlass::sleep(Duration::from_millis(2));
+                TcpStream::connect(address).unwrap()
+            });
+            listener.accept().unwrap();
+            connects.join().unwrap();
+        });
+    }
+}
+
 /// A later deadline set from a plain thread ends the wait when its time comes.
 #[test]
 fn a_coming_deadline_from_a_plain_thread() {
@@ -336,6 +365,7 @@ crate::inside::tests! {
     a_deadline_in_the_past_fails_at_once,
     a_deadline_bounds_several_calls_together,
     a_deadline_reaches_who_waits: "it uses threads",
+    threads_that_accept_too_late_are_in_time: "it uses threads",
     a_coming_deadline_from_a_plain_thread: "it uses threads",
     a_deadline_reaches_everyone_who_waits,
     a_deadline_that_is_put_off,
