@@ -227,6 +227,9 @@ pub(crate) const BATCHES_FROM: u32 = 8;
 /// A P is retaken from a goroutine that computes or blocks this long.
 pub(crate) const HOG_AFTER: Duration = Duration::from_millis(10);
 
+/// Nice value of a hog's thread without a P, so that the P's new M keeps the core.
+pub(crate) const HOG_NICE: i32 = 10;
+
 fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }

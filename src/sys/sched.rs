@@ -141,10 +141,19 @@ fn set_nice_and_slice(tid: i32, nice: i32, slice_ns: u64, flags: libc::c_int) ->
 /// sooner while it computes. What it starts has a usual one. `false` if it has another policy or
 /// priority than the usual ones, or a sandbox denies the call.
 pub(crate) fn shorten_own_slice() -> bool {
-    let usual = (libc::SCHED_OTHER as u32, 0);
     let flags = libc::SCHED_FLAG_RESET_ON_FORK;
-    own_attributes().is_ok_and(|own| (own.sched_policy, own.sched_nice) == usual)
-        && set_nice_and_slice(0, 0, SHORT_SLICE_NS, flags).is_ok()
+    is_usual(0) && set_nice_and_slice(0, 0, SHORT_SLICE_NS, flags).is_ok()
+}
+
+/// Whether thread `tid` has the usual policy and priority; 0 is the calling thread. `false` where a sandbox
+/// denies the question.
+#[cfg_attr(explore, allow(unreachable_code, unused_variables))]
+pub(crate) fn is_usual(tid: i32) -> bool {
+    // As all changes of priorities succeed there.
+    #[cfg(explore)]
+    return true;
+    let usual = (libc::SCHED_OTHER as u32, 0);
+    attributes_of(tid).is_ok_and(|of| (of.sched_policy, of.sched_nice) == usual)
 }
 
 /// Gives a thread whose slice was shortened the kernel's own again. `false` if the kernel refuses.
@@ -160,10 +169,15 @@ pub(crate) fn lengthen_own_slice() -> bool {
 
 /// How the kernel schedules the calling thread.
 fn own_attributes() -> io::Result<libc::sched_attr> {
+    attributes_of(0)
+}
+
+/// How the kernel schedules thread `tid`; 0 is the calling thread.
+fn attributes_of(tid: i32) -> io::Result<libc::sched_attr> {
     let mut own = MaybeUninit::<libc::sched_attr>::zeroed();
     let size = size_of::<libc::sched_attr>();
     // SAFETY: the place for the answer is valid, and of the size that is stated.
-    let r = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, own.as_mut_ptr(), size, 0) };
+    let r = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, own.as_mut_ptr(), size, 0) };
     cvt(r as libc::c_int)?;
     // SAFETY: plain numbers, which the kernel has filled in.
     Ok(unsafe { own.assume_init() })

@@ -30,7 +30,7 @@ use super::rebalance::Rebalance;
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
 use super::world::UnownedPs;
-use crate::config::HOG_AFTER;
+use crate::config::{HOG_AFTER, HOG_NICE};
 use crate::loom::Ordering;
 use crate::sched::proc::run::AbortOnUnwind;
 use crate::sched::types::debug_hooks::DebugHooks;
@@ -56,8 +56,6 @@ const IDLE_NODE_NS: u64 = 1_000_000;
 const SETTLED_AFTER_NS: u64 = 100_000;
 /// A thread without a P that has used no CPU time for this long blocks, or gets none.
 const BLOCKS_AFTER_NS: u64 = 100_000_000;
-/// Nice value of a hog's thread, so that the P's new M keeps the core.
-const HOG_NICE: i32 = 10;
 
 /// What sysmon saw of a P in its last round.
 #[derive(Clone, Copy, Debug, Default)]
@@ -191,10 +189,11 @@ pub(crate) fn main(sched: &Sched) {
     std::mem::forget(bomb);
 }
 
-/// Whether a thread may raise its priority again after lowering it; tried out on this thread.
+/// Whether a thread may raise its priority again after lowering it; tried out on this thread. `false` in a
+/// process of another priority than the usual one, which is left alone.
 fn can_renice() -> bool {
     let tid = threads::gettid();
-    threads::set_nice(tid, 1).is_ok() && threads::set_nice(tid, 0).is_ok()
+    threads::is_usual(tid) && threads::set_nice(tid, 1).is_ok() && threads::set_nice(tid, 0).is_ok()
 }
 
 impl<'a> Sysmon<'a> {
@@ -687,7 +686,8 @@ impl Straggler<'_> {
         let cpu_ns = clock::thread_cpu_ns(self.tid);
         if cpu_ns > self.cpu_ns {
             (self.cpu_ns, self.advanced_ns) = (cpu_ns, now_ns);
-            if !self.is_demoted {
+            // What it is starting would inherit the priority.
+            if !self.is_demoted && !self.m.is_widened.load(Ordering::SeqCst) {
                 demote(self.m, self.tid, can_renice);
                 self.is_demoted = true;
             }
@@ -719,9 +719,11 @@ impl Straggler<'_> {
 /// Lowers the priority of a thread that computes without a P, so that the P's new M keeps the core, and
 /// gives it a usual time slice, so that the M's is the shorter one. Lets it run on any CPU: several such
 /// threads may have been pinned to one. The thread restores both when it enters the scheduler
-/// (`run::lost_p`), and pins itself when it takes a P.
+/// (`run::lost_p`), and pins itself when it takes a P. What it starts gets the usual priority (`children`). A
+/// thread whose priority is not the usual one keeps it: a goroutine may have locked it and set that.
 fn demote(m: &Carrier, tid: i32, can_renice: bool) {
     let sched = m.sched();
+    let can_renice = can_renice && threads::is_usual(tid);
     m.demoted.store(can_renice, Ordering::SeqCst);
     let is_lowered = can_renice && m.set_nice(tid, HOG_NICE).is_ok();
     // The mask of a thread that a goroutine has locked may have been set on purpose.

@@ -177,6 +177,8 @@ pub(crate) struct Carrier {
     pub(crate) is_widened: AtomicBool,
     /// Its timer slack is the process's meanwhile. Ordering: relaxed; its own thread only.
     pub(crate) is_loose: AtomicBool,
+    /// It has the usual priority meanwhile, though sysmon has lowered it. Ordering: as `is_loose`.
+    pub(crate) is_raised: AtomicBool,
     /// The simulated run that it carries out, null in others. Its own thread's.
     pub(crate) simulation: Cell<*const Simulation>,
     /// Its thread has a short time slice. Ordering: relaxed; it is set before the M has a P.
@@ -231,6 +233,7 @@ impl M {
             is_pin_in_doubt: AtomicBool::new(false),
             is_widened: AtomicBool::new(false),
             is_loose: AtomicBool::new(false),
+            is_raised: AtomicBool::new(false),
             simulation: Cell::new(std::ptr::null()),
             has_short_slice: AtomicBool::new(false),
             demoted: AtomicBool::new(false),
@@ -281,6 +284,7 @@ impl Carrier {
         self.set_cpu(None);
         self.is_widened.store(false, Ordering::SeqCst);
         self.is_loose.store(false, Ordering::Relaxed);
+        self.is_raised.store(false, Ordering::Relaxed);
         self.demoted.store(false, Ordering::Relaxed);
     }
 

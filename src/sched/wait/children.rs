@@ -5,7 +5,8 @@
 //! while it starts a thread or a process (`sys::wrap`). This costs three more system calls: one to
 //! check that it is pinned, one to widen the mask, one to pin it again.
 //!
-//! The M's timer slack is the least one, and becomes the process's meanwhile, too: two more. A program
+//! The M's timer slack is the least one, and becomes the process's meanwhile, too: two more. Sysmon lowers
+//! the priority of a thread that computes without a P: that is undone meanwhile. A program
 //! that replaces this one (`exec`) would also keep the short time slice of the M's thread.
 //!
 //! A goroutine that has locked its thread may have given it another mask or slack on purpose: that is
@@ -20,6 +21,7 @@
 //! This code does not allocate: an allocator may query its CPUs in the middle of an allocation, and
 //! `fork` handlers may run while its locks are held.
 
+use crate::config::HOG_NICE;
 use crate::loom::Ordering;
 use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
@@ -54,11 +56,14 @@ fn widen() -> bool {
     let Some(m) = current::m() else {
         return false;
     };
-    if m.is_loose.load(Ordering::Relaxed) || m.is_widened.load(Ordering::SeqCst) {
+    let is_changed = m.is_loose.load(Ordering::Relaxed) || m.is_raised.load(Ordering::Relaxed);
+    if is_changed || m.is_widened.load(Ordering::SeqCst) {
         return false;
     }
     let is_loose = clock::loosen_timer_slack();
     m.is_loose.store(is_loose, Ordering::Relaxed);
+    let is_raised = m.demoted.load(Ordering::SeqCst) && m.set_nice(0, 0).is_ok();
+    m.is_raised.store(is_raised, Ordering::Relaxed);
     let mut is_wide = false;
     if pinned_m().is_some() {
         // Before the mask is changed: a thread that sees the new mask also sees the mark.
@@ -68,7 +73,7 @@ fn widen() -> bool {
             m.is_widened.store(false, Ordering::SeqCst);
         }
     }
-    is_wide || is_loose
+    is_wide || is_loose || is_raised
 }
 
 fn narrow() {
@@ -78,6 +83,11 @@ fn narrow() {
     if m.is_loose.load(Ordering::Relaxed) {
         clock::tighten_timer_slack();
         m.is_loose.store(false, Ordering::Relaxed);
+    }
+    if m.is_raised.load(Ordering::Relaxed) {
+        // It computes on without a P.
+        let _ = m.set_nice(0, HOG_NICE);
+        m.is_raised.store(false, Ordering::Relaxed);
     }
     if !m.is_widened.load(Ordering::SeqCst) {
         return;
@@ -98,6 +108,9 @@ fn become_usual() -> bool {
         // `vfork`, which is not, and shares the memory of this process: its parent must find nothing
         // changed.
         clock::loosen_timer_slack();
+        if m.demoted.load(Ordering::SeqCst) {
+            let _ = threads::set_nice(0, 0);
+        }
         if !m.is_widened.load(Ordering::SeqCst) && pinned_m().is_some() {
             m.sched().offload.with_mask(affinity::restore);
         }
