@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 use filter::{deny, deny_for};
 use util::{build, child_case, child_passes, child_passes_with_io, hang_guard, runtime};
 use windlass::metrics::Poller;
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{TcpListener, TcpStream, UnixStream};
 use windlass::{Builder, spawn};
+
+const SHORT: Duration = Duration::from_millis(1);
 
 /// What the process holds.
 fn holdings() -> impl PartialEq + std::fmt::Debug {
@@ -296,6 +298,51 @@ fn a_runtime_that_may_not_pin_works() {
     }
     deny(libc::SYS_sched_setaffinity, libc::EPERM);
     works();
+}
+
+/// Of the Ps that wait for a thread the one whose operations are in flight comes first.
+#[test]
+fn a_runtime_that_may_start_no_more_threads_does_its_io() {
+    if child_case().is_none() {
+        child_passes(
+            "a_runtime_that_may_start_no_more_threads_does_its_io",
+            "EAGAIN",
+        );
+        return;
+    }
+    let rt = runtime(2);
+    rt.run(|| {
+        let n_retakes = || rt.metrics().retakes;
+        // All threads of the Ps have begun.
+        let two = || windlass::join(|| rt.metrics().threads, || windlass::sleep(SHORT));
+        while two().0 < 2 {}
+        for syscall in [libc::SYS_clone, libc::SYS_clone3] {
+            deny(syscall, libc::EAGAIN);
+        }
+        let (ends, is_over) = std::sync::mpsc::channel::<()>();
+        let blocks = spawn(move || windlass::blocking(|| is_over.recv()));
+        while n_retakes() == 0 {
+            windlass::sleep(SHORT);
+        }
+        let before = n_retakes();
+        let (mut a, mut b) = UnixStream::pair().unwrap();
+        let reader = spawn(move || a.read_exact(&mut [0]).unwrap());
+        windlass::yield_now();
+        windlass::yield_now();
+        windlass::blocking(|| {
+            while n_retakes() == before {
+                std::thread::sleep(SHORT);
+            }
+        });
+        b.write_all(&[1]).unwrap();
+        let written = Instant::now();
+        while !reader.is_finished() {
+            assert!(written.elapsed() < Duration::from_secs(20));
+            windlass::sleep(SHORT);
+        }
+        ends.send(()).unwrap();
+        blocks.join().unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -692,6 +692,34 @@ fn an_idle_blocking_section_costs_no_cpu_time() {
     });
 }
 
+/// A runtime that waits for a thread that it cannot have: one with fewer threads than Ps, and one whose threads
+/// are all in calls that block.
+#[test]
+fn without_a_thread_for_a_p_sysmon_sleeps() {
+    let _guard = hang_guard();
+    let rests = |name: &str, n_ps, max| {
+        let rt = build(Builder::new().processors(n_ps).max_threads(max).name(name)).unwrap();
+        rt.run(|| {
+            let later = spawn(|| sleep(Duration::from_secs(1)));
+            yield_now();
+            let sysmon = format!("{name}-sysmon");
+            let before = thread_cpu(&sysmon);
+            if n_ps == 1 {
+                blocking(|| std::thread::sleep(Duration::from_secs(1)));
+            }
+            later.join().unwrap();
+            let used = thread_cpu(&sysmon) - before;
+            assert!(used < SYSMON_AT_MOST, "{n_ps} Ps, {max} threads: {used:?}");
+            // A thread that comes back gets its P again, and a P without one is not missed.
+            let all: Vec<_> = (0..100).map(|i| spawn(move || blocking(|| i))).collect();
+            let sum: i32 = all.into_iter().map(|one| one.join().unwrap()).sum();
+            assert_eq!(sum, 4950);
+        });
+    };
+    rests("few", 2, 1);
+    rests("busy", 1, 1);
+}
+
 /// One after the other, each too short to be taken.
 #[test]
 fn short_blocking_sections_cost_little_cpu_time() {

@@ -16,8 +16,8 @@
 //! - Returns the pages of stacks that have been free for long ([`super::scavenge`]).
 //! - Starts threads, so that they inherit from it and not from a goroutine's thread.
 //!
-//! It checks every 20 µs while a P with work is in a blocking section, backs off to 10 ms when
-//! there is none (Go's numbers), or until the next timer may need help if that is earlier, and
+//! It checks every 20 µs while a P with work is in a blocking section and a thread is to be had for it, backs
+//! off to 10 ms when there is none (Go's numbers), or until the next timer may need help if that is earlier, and
 //! sleeps without limit while every P is idle. So an idle runtime
 //! makes no system call once the pages of its free stacks are returned, unless periodic status
 //! lines or deadlock detection were requested (`debug_hooks`). A P without work in a blocking
@@ -291,10 +291,16 @@ impl<'a> Sysmon<'a> {
         p.syscall.load(Ordering::Relaxed) != 0 && self.sched.node_of(p).queue.len() > 0
     }
 
+    /// Whether nothing is to be done. Ps for which there is no thread count as idle, without work, where
+    /// the idle Ps of the same node take what comes.
     fn all_idle(&self) -> bool {
-        self.unowned.is_empty()
-            && self.stalls.as_ref().is_none_or(Stalls::is_quiet)
-            && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.n_procs()
+        let sched = self.sched;
+        let n_idle = sched.n_idle.load(Ordering::SeqCst);
+        let is_all = |n_unowned| {
+            n_idle + n_unowned == sched.n_procs() && (n_unowned == 0 || !sched.is_numa())
+        };
+        self.stalls.as_ref().is_none_or(Stalls::is_quiet)
+            && self.unowned.n_idle().is_some_and(is_all)
     }
 
     /// Sleeps until a P stops being idle, the run ends, or `ns` have passed ([`NEVER`] for no
@@ -331,7 +337,6 @@ impl<'a> Sysmon<'a> {
         let mut busy = self.serve();
         self.follow(now_ns);
         self.scavenger.look(sched, now_ns);
-        busy |= !self.unowned.is_empty();
         self.awaits_work = false;
         self.look_at_ns = self.look_at_stragglers(now_ns);
         for p in sched.ps_in_use() {
@@ -508,14 +513,16 @@ impl<'a> Sysmon<'a> {
             (false, true) => !is_new || is_hog,
             (false, false) => now_ns - seen.section_since_ns >= LONGEST_NS,
         };
-        if is_due && self.thread_to_be_had() && sched.retake_syscall(p, m_id) {
+        let may_take = is_due && self.thread_to_be_had();
+        if may_take && sched.retake_syscall(p, m_id) {
             p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
             sched.trace_other(EventKind::RetakeSection, Some(p), None);
             self.give(p);
         } else if !wanted {
             self.awaits_work = true;
         }
-        wanted
+        // A thread that comes to be had wakes sysmon.
+        wanted && (may_take || !is_due)
     }
 
     /// Joins threads that ended with their goroutines, to release their memory.
@@ -608,9 +615,13 @@ impl<'a> Sysmon<'a> {
         is_stuck
     }
 
+    /// Whether there is a thread for one more P. If not, sysmon is woken when there is.
     fn thread_to_be_had(&self) -> bool {
-        self.sched.n_ms.load(Ordering::Relaxed) < self.sched.config.max_threads
-            || !self.sched.ms.lock().spare.is_empty()
+        let mut ms = self.sched.ms.lock();
+        let is_there = self.sched.n_ms.load(Ordering::Relaxed) < self.sched.config.max_threads
+            || !ms.spare.is_empty();
+        ms.is_wanted |= !is_there;
+        is_there
     }
 
     fn give(&mut self, p: &'a P) {

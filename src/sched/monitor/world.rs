@@ -137,8 +137,10 @@ impl<'a> UnownedPs<'a> {
         UnownedPs { sched, ps }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ps.is_empty()
+    /// How many there are, if none has work.
+    pub(crate) fn n_idle(&self) -> Option<usize> {
+        let has_work = self.ps.iter().any(|p| p.has_work());
+        (!has_work).then_some(self.ps.len())
     }
 
     /// Takes over a P that no M holds any more.
@@ -148,9 +150,11 @@ impl<'a> UnownedPs<'a> {
         self.ps.push(p);
     }
 
-    /// Gives every P to an M; keeps those for which no thread is available.
+    /// Gives every P to an M; keeps those for which no thread is available. Those with work come first: only
+    /// the holder of a P sees that its operations have completed.
     pub(crate) fn give_all(&mut self) {
         let sched = self.sched;
+        self.ps.sort_by_key(|p| !p.has_work());
         self.ps.retain(|p| !leave::bury(p) && !sched.hand_off(p));
     }
 

@@ -120,6 +120,10 @@ fn m_main(m: &M) {
         m.tid.store(0, Ordering::Relaxed);
         sched.n_retired.fetch_add(1, Ordering::Relaxed);
         retire_m(sched, m);
+        let is_wanted = std::mem::take(&mut sched.ms.lock().is_wanted);
+        if is_wanted {
+            sched.sysmon.note.wake();
+        }
     }
 }
 
@@ -190,7 +194,7 @@ fn acquire(m: &M) -> bool {
             }
             return true;
         }
-        {
+        let is_wanted = {
             let mut ms = m.sched().ms.lock();
             if m.sched().phase() == Phase::Stopping {
                 return false;
@@ -198,9 +202,13 @@ fn acquire(m: &M) -> bool {
             if !m.next_p.load(Ordering::Relaxed).is_null() {
                 continue;
             }
-            if !m.is_locked() {
+            !m.is_locked() && {
                 ms.add_spare(m);
+                std::mem::take(&mut ms.is_wanted)
             }
+        };
+        if is_wanted {
+            m.sched().sysmon.note.wake();
         }
         m.note.sleep();
     }

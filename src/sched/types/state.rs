@@ -78,6 +78,9 @@ pub(crate) struct Ms {
     pub(crate) spare: Vec<*const Carrier>,
     /// Ms of `all` whose threads have ended, for the next threads.
     pub(crate) retired: Vec<*const M>,
+    /// A P waits for a thread, and there was none: who lists a spare or ends a thread wakes sysmon, which
+    /// looks at long intervals meanwhile.
+    pub(crate) is_wanted: bool,
     pub(crate) threads: Vec<crate::loom::thread::JoinHandle<()>>,
 }
 

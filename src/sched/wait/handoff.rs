@@ -410,7 +410,10 @@ impl Sched {
             .spare
             .iter()
             .rposition(same_cpu)
-            .or(ms.spare.len().checked_sub(1))?;
+            .or(ms.spare.len().checked_sub(1));
+        // Before sysmon finds that it cannot start a thread either.
+        ms.is_wanted |= at.is_none();
+        let at = at?;
         // SAFETY: as above; a spare M waits for a P.
         let m = unsafe { &*ms.spare.swap_remove(at) };
         if let Some(g) = g {
