@@ -382,7 +382,8 @@ impl Builder {
     /// and, with the feature `backtrace`, its stack. Zero means never (the default).
     ///
     /// A goroutine whose P was retaken meanwhile (after 10 ms, if other goroutines wait for the P)
-    /// is reported, too. [`blocking`](crate::blocking) sections are not. Each stall is reported
+    /// is reported, too. [`blocking`](crate::blocking) sections are not, and time in which the process
+    /// was stopped (SIGSTOP, a debugger) does not count. Each stall is reported
     /// once, and there are at most ten reports a second; the next report has the number of those
     /// that were left out.
     ///

@@ -310,6 +310,35 @@ fn waits_sections_and_yields_are_no_stalls() {
 }
 
 #[test]
+fn while_the_process_is_stopped_nobody_stalls() {
+    let name = "stall::while_the_process_is_stopped_nobody_stalls";
+    if util::child_case().is_some() {
+        let pid = std::process::id();
+        let stop = format!("sleep 0.05; kill -STOP {pid}; sleep 0.4; kill -CONT {pid}");
+        let stop = format!("{stop}; {stop}");
+        watched(2).run(|| {
+            let is_over = Arc::new(AtomicBool::new(false));
+            let ends = Arc::clone(&is_over);
+            let computes = spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    // What is left of the five after the stop is not cut short by it.
+                    (0..5).for_each(|_| computes_for_long(Duration::from_millis(1)));
+                    yield_now();
+                }
+            });
+            let mut shell = std::process::Command::new("sh");
+            let status = blocking(|| shell.args(["-c", &stop]).status());
+            assert!(status.unwrap().success());
+            is_over.store(true, Ordering::Relaxed);
+            computes.join().unwrap();
+        });
+        return;
+    }
+    let stderr = util::child_passes(name, "");
+    assert!(!stderr.contains(REPORT), "{stderr}");
+}
+
+#[test]
 fn without_asking_there_is_no_report() {
     if util::child_case().is_some() {
         for builder in [Builder::new(), Builder::new().stall_reports(Duration::ZERO)] {

@@ -51,6 +51,7 @@ impl<'a> Stalls<'a> {
         m: &'a Carrier,
         dispatches: u64,
         since_ns: u64,
+        now_ns: u64,
     ) {
         let place = &mut self.on_ps[p.idx];
         let is_known = place
@@ -60,7 +61,7 @@ impl<'a> Stalls<'a> {
             *place = stall_on(p, m, dispatches, since_ns);
         }
         if let Some(stall) = place {
-            tell(self.on_stall, self.after_ns, sched, stall);
+            tell(self.on_stall, self.after_ns, sched, stall, now_ns);
         }
     }
 
@@ -79,11 +80,18 @@ impl<'a> Stalls<'a> {
         });
     }
 
+    /// The process was stopped, for which stalls count as begun `later`.
+    pub(crate) fn begin_later(&mut self, later: impl Fn(&mut u64)) {
+        let on_ps = self.on_ps.iter_mut().flatten();
+        let all = on_ps.chain(&mut self.without_p);
+        all.for_each(|stall| later(&mut stall.since_ns));
+    }
+
     /// Checks stalls whose P was retaken.
-    pub(crate) fn look(&mut self, sched: &Sched) {
+    pub(crate) fn look(&mut self, sched: &Sched, now_ns: u64) {
         self.without_p.retain(Stall::is_still);
         for stall in &mut self.without_p {
-            tell(self.on_stall, self.after_ns, sched, stall);
+            tell(self.on_stall, self.after_ns, sched, stall, now_ns);
         }
     }
 }
@@ -110,8 +118,9 @@ fn stall_on<'a>(p: &'a P, m: &'a Carrier, dispatches: u64, since_ns: u64) -> Opt
     (is_out && has_p && stall.is_still()).then_some(stall)
 }
 
-fn tell(on_stall: &dyn OnStall, after_ns: u64, sched: &Sched, stall: &mut Stall<'_>) {
-    if !stall.is_told && stall.held_ns() >= after_ns {
+/// `now_ns` is when the round began: the process may have been stopped since.
+fn tell(on_stall: &dyn OnStall, after_ns: u64, sched: &Sched, stall: &mut Stall<'_>, now_ns: u64) {
+    if !stall.is_told && now_ns.saturating_sub(stall.since_ns) >= after_ns {
         stall.is_told = on_stall.stalled(sched, stall);
         stall.n_tries += 1;
     }

@@ -51,6 +51,8 @@ const PATIENCE: u32 = 50;
 const SWEEP_NS: u64 = 500_000;
 /// Longest nap while some P is idle: a node may be idle for this long while another is overloaded.
 const IDLE_NODE_NS: u64 = 1_000_000;
+/// If sysmon has not looked for this long, it slept while all was idle, or the process was stopped.
+const AWAY_NS: u64 = 100_000_000;
 /// A thread that has lost its P is left as it is for this long. The kernel gives a thread a new time
 /// slice when its priority or mask changes, so that the P's new M would wait for that slice.
 const SETTLED_AFTER_NS: u64 = 100_000;
@@ -150,6 +152,8 @@ struct Sysmon<'a> {
     /// Set if stall reports were requested.
     stalls: Option<Stalls<'a>>,
     rebalance: Rebalance,
+    /// When the last round began, or its second part.
+    looked_ns: u64,
     /// When a P or a straggler must be looked at again; [`NEVER`] if none needs it.
     look_at_ns: u64,
     /// Until when Ps are looked at more often.
@@ -178,6 +182,7 @@ pub(crate) fn main(sched: &Sched) {
         scavenger: Scavenger::default(),
         stalls: Stalls::new(sched),
         rebalance: Rebalance::default(),
+        looked_ns: clock::now_ns(),
         look_at_ns: NEVER,
         alert_until_ns: 0,
         patience: Patience::default(),
@@ -325,6 +330,7 @@ impl<'a> Sysmon<'a> {
     fn look(&mut self) -> bool {
         let sched = self.sched;
         let now_ns = clock::now_ns();
+        self.leave_out_absence(now_ns);
         self.unowned.give_all();
         self.join_retired();
         sched.offload.start_wanted();
@@ -347,14 +353,33 @@ impl<'a> Sysmon<'a> {
             // later.
             clock::nap(SHORTEST_NS);
             let now_ns = clock::now_ns();
+            self.leave_out_absence(now_ns);
             for p in sched.ps_in_use() {
                 busy |= self.look_at(p, now_ns);
             }
         }
         if let Some(stalls) = &mut self.stalls {
-            stalls.look(sched);
+            stalls.look(sched, now_ns);
         }
         busy
+    }
+
+    /// A round, or the second part of one, begins. What lasted when the process was stopped (SIGSTOP, a
+    /// debugger, a frozen control group) has not lasted for that time.
+    fn leave_out_absence(&mut self, now_ns: u64) {
+        let away_ns = now_ns - std::mem::replace(&mut self.looked_ns, now_ns);
+        if away_ns < AWAY_NS {
+            return;
+        }
+        let later = |since_ns: &mut u64| *since_ns = now_ns.min(*since_ns + away_ns);
+        for seen in &mut self.seen {
+            // 0 is unknown.
+            let both = [&mut seen.since_ns, &mut seen.outside_since_ns];
+            both.into_iter().filter(|ns| **ns != 0).for_each(later);
+        }
+        if let Some(stalls) = &mut self.stalls {
+            stalls.begin_later(later);
+        }
     }
 
     /// Whether a goroutine waits in a runnext while a P is idle.
@@ -388,7 +413,7 @@ impl<'a> Sysmon<'a> {
         let mut helped = false;
         if !moves_on {
             helped = self.help_waiting(p);
-            self.look_for_stall(p);
+            self.look_for_stall(p, now_ns);
         }
         if self.serve_due_work(p, now_ns) {
             return helped;
@@ -544,7 +569,7 @@ impl<'a> Sysmon<'a> {
     }
 
     /// Reports the goroutine on `p`, if it has run there for long.
-    fn look_for_stall(&mut self, p: &P) {
+    fn look_for_stall(&mut self, p: &P, now_ns: u64) {
         let PSnapshot {
             dispatches,
             outside_since_ns: since_ns,
@@ -553,10 +578,11 @@ impl<'a> Sysmon<'a> {
         let Some(stalls) = &mut self.stalls else {
             return;
         };
-        if clock::now_ns() - since_ns >= stalls.longest_nap_ns()
+        if now_ns - since_ns >= stalls.longest_nap_ns()
             && let Some(m) = owner_of(self.sched, p)
         {
-            stalls.look_at(self.sched, &self.sched.ps[p.idx], m, dispatches, since_ns);
+            let p = &self.sched.ps[p.idx];
+            stalls.look_at(self.sched, p, m, dispatches, since_ns, now_ns);
         }
     }
 
