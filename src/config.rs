@@ -208,24 +208,9 @@ impl Config {
 /// The maximum number of Ps. It exceeds the CPUs of any machine, and bounds tables sized by it.
 pub(crate) const MAX_PROCESSORS: usize = 4096;
 
-/// How long a chain of goroutines that hand over through runnext may occupy a P.
-pub(crate) const RUNNEXT_SLICE_NS: u64 = 200_000;
-/// The same while operations are in flight and none completes: what completes may have to wait for a
-/// turn of each chain in the queue.
-pub(crate) const SLICE_BESIDE_IO_NS: u64 = 10_000;
-
-/// A queued ring entry is submitted at most this long after it was queued.
-pub(crate) const FLUSH_AFTER_NS: u64 = 20_000;
-
-/// Queued ring entries are submitted when there are this many.
-pub(crate) const FLUSH_AT: u32 = 32;
-
 /// With at least this many operations in flight, a P whose goroutines do not compute sends and
 /// receives in batches through its ring.
 pub(crate) const BATCHES_FROM: u32 = 8;
-
-/// A P is retaken from a goroutine that computes or blocks this long.
-pub(crate) const HOG_AFTER: Duration = Duration::from_millis(10);
 
 /// Nice value of a hog's thread without a P, so that the P's new M keeps the core.
 pub(crate) const HOG_NICE: i32 = 10;

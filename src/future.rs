@@ -21,6 +21,7 @@ use crate::loom::thread::Thread;
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::spawn::TaskRef;
 use crate::task::{self, JoinHandle};
+use crate::util::ladder;
 
 /// Waits for `future` and returns its output.
 ///
@@ -223,7 +224,7 @@ impl Signal {
             } else {
                 // In a blocking section, the end of a run does not unpark this thread, so poll
                 // for it.
-                crate::loom::thread::park_timeout(Duration::from_nanos(park::LOOK_UP_NS));
+                crate::loom::thread::park_timeout(Duration::from_nanos(ladder::LATE_NS));
                 let _ = park::cancel_point();
             }
         }

@@ -35,13 +35,12 @@ use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::epoll::{self, Event, NO_EVENT};
 use crate::sys::socket;
+use crate::util::ladder;
 
 /// The most events collected at once: the P's goroutines wait while they are handled.
 const EVENTS: usize = 128;
 /// The `data` value of the eventfd; those of descriptors have 32 bits.
 const WAKE: u64 = u64::MAX;
-/// The interval at which operations that no event announces are retried.
-const RETRY_NS: u64 = 1_000_000;
 
 /// An epoll instance, owned by the M that holds its P.
 pub(crate) struct Epoll {
@@ -410,7 +409,7 @@ impl Epoll {
         }
     }
 
-    /// Queues an operation to be retried after [`RETRY_NS`].
+    /// Queues an operation to be retried after [`ladder::LATE_NS`].
     ///
     /// # Safety
     ///
@@ -418,7 +417,7 @@ impl Epoll {
     #[cold]
     unsafe fn try_later(&self, op: *const Op) {
         if self.retry_ns.get() == NEVER {
-            self.retry_ns.set(clock::now_ns() + RETRY_NS);
+            self.retry_ns.set(clock::now_ns() + ladder::LATE_NS);
         }
         let mut waiters = self.waiters.lock();
         // SAFETY: by this function's contract.

@@ -18,9 +18,10 @@ use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
 use crate::sys::uring::sync_cancel_all_of;
+use crate::util::ladder;
 
 /// How long accept delays an error that an immediate retry cannot cure.
-const ACCEPT_PAUSE_NS: u64 = 5_000_000;
+const ACCEPT_PAUSE_NS: u64 = ladder::HOG_NS / 2;
 
 impl Fd {
     /// Accepts a connection.

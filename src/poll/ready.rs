@@ -11,6 +11,7 @@ use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
+use crate::util::ladder;
 
 /// Waits until a read from the descriptor would not block: bytes are there, the other end is
 /// closed, or an error is pending.
@@ -237,8 +238,8 @@ pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Res
 
 /// The shortest and the longest pause between two looks. Between these limits, a pause is
 /// 1/[`PART`] of the time waited so far, which bounds the relative delay.
-const FIRST_PAUSE_NS: u64 = 500_000;
-const LAST_PAUSE_NS: u64 = 50_000_000;
+const FIRST_PAUSE_NS: u64 = ladder::LATE_NS / 2;
+const LAST_PAUSE_NS: u64 = 5 * ladder::HOG_NS;
 const PART: u64 = 8;
 
 /// Waits for something that no descriptor reports: calls `look` until it finds it. Fails when the

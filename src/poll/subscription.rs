@@ -22,9 +22,10 @@ use crate::sched::types::m::M;
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::{current_context, wake};
 use crate::sys::clock;
+use crate::util::ladder;
 
 /// How often a plain thread checks whether the kernel has stopped.
-const LOOK_EVERY_NS: u64 = 50_000;
+const LOOK_EVERY_NS: u64 = 5 * ladder::TICK_NS;
 
 /// Every connection that arrives at a listener from now on.
 #[derive(Debug)]

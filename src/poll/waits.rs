@@ -27,13 +27,13 @@ use crate::sched::wait::{current_context, park};
 use crate::sys::clock;
 use crate::sys::epoll::{self, NO_EVENT};
 use crate::sys::socket;
+use crate::util::ladder;
 
 /// The number of attempts in vain that are made at once for a descriptor that is shown as ready.
 const AT_ONCE: u8 = 8;
 
 /// The first pause between two attempts that no event announces, and the longest.
-const PAUSE_NS: u64 = 50_000;
-const PAUSE_AT_MOST_NS: u64 = 10_000_000;
+const PAUSE_NS: u64 = 5 * ladder::TICK_NS;
 
 /// The waits of one call for `events` of one descriptor.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl<'a> Waits<'a> {
     pub(super) fn pause(&mut self) -> io::Result<()> {
         self.check()?;
         let until_ns = clock::now_ns() + self.pause_ns;
-        self.pause_ns = (2 * self.pause_ns).min(PAUSE_AT_MOST_NS);
+        self.pause_ns = (2 * self.pause_ns).min(ladder::HOG_NS);
         Ok(park::sleep_until(until_ns.min(self.deadline.ns()))?)
     }
 

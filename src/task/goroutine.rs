@@ -25,6 +25,7 @@ use crate::sched::wait::fork;
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
+use crate::util::ladder;
 
 pub use crate::sched::wait::park::Cancelled;
 
@@ -1193,7 +1194,7 @@ fn park_thread(deadline: u64) {
     let chain = park::current_chain();
     let until = deadline.min(chain.deadline_ns());
     let left = || Duration::from_nanos(until.saturating_sub(now_ns()));
-    let look_up = Duration::from_nanos(park::LOOK_UP_NS);
+    let look_up = Duration::from_nanos(ladder::LATE_NS);
     match park::current_g() {
         _ if chain.over().is_some() => {}
         None => {

@@ -4,6 +4,7 @@ pub(crate) mod bitset;
 pub(crate) mod chaos;
 pub(crate) mod counter;
 pub(crate) mod histogram;
+pub(crate) mod ladder;
 pub(crate) mod instant;
 pub(crate) mod event_log;
 pub(crate) mod padded;

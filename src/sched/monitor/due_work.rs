@@ -2,7 +2,7 @@
 //! something for other goroutines, and when it looks at the P again. Functions of numbers.
 //!
 //! A P runs its due timers and reads its completions between two dispatches, so both wait while one
-//! goroutine computes. Such a goroutine may keep its P for [`SHORT_NS`]. After that
+//! goroutine computes. Such a goroutine may keep its P for [`ladder::SLICE_NS`]. After that
 //!
 //! - an idle P of the node is woken for a due timer: a thief runs the timers of its victims;
 //! - for the poller, which only the holder of the P may use, and for a timer for which no idle P was
@@ -21,36 +21,29 @@
 //!
 //! The times of timers are known, so sysmon sleeps until the first one that may have to be served.
 //! Completions are not announced: sysmon looks for them, the less often the longer the goroutine
-//! has computed. A P that makes progress is looked at once in [`CALM_GAP_NS`], and more often
+//! has computed. A P that makes progress is looked at once in [`ladder::LATE_NS`], and more often
 //! ([`ALERT_GAP_NS`]) for a while after a P was found that did not.
 
 use crate::sys::clock::NEVER;
+use crate::util::ladder;
 
-/// How long a goroutine may compute while others wait for a timer that is due, or for a completion.
-pub(crate) const SHORT_NS: u64 = 200_000;
 /// A thread that has used this much CPU time since an earlier look computes.
-pub(crate) const SHORT_CPU_NS: u64 = 50_000;
+pub(crate) const SHORT_CPU_NS: u64 = ladder::SLICE_NS / 4;
 /// The same two where goroutines are expected to compute briefly.
-const LONG_NS: u64 = 5_000_000;
-const LONG_CPU_NS: u64 = 2_500_000;
+const LONG_NS: u64 = ladder::HOG_NS / 2;
+const LONG_CPU_NS: u64 = LONG_NS / 2;
 /// After so many brief ones in a row, the next one is expected to be brief.
 const BRIEF_IN_A_ROW: u32 = 4;
 /// A P that makes progress runs a timer within this time.
-const DUE_FOR_NS: u64 = 30_000;
-/// Interval between two looks at a P that makes progress.
-const CALM_GAP_NS: u64 = 1_000_000;
+const DUE_FOR_NS: u64 = 3 * ladder::TICK_NS;
 /// The same, after help was needed.
-const ALERT_GAP_NS: u64 = 100_000;
-/// Time for a goroutine that computes to yield after it was asked to. A thread that has used half of
-/// it as CPU time since then computes on.
-const ASKED_GAP_NS: u64 = 20_000;
-pub(crate) const ASKED_CPU_NS: u64 = ASKED_GAP_NS / 2;
+const ALERT_GAP_NS: u64 = ladder::SLICE_NS / 2;
 /// Longest interval between two looks at a P whose goroutine computes.
-const STUCK_GAP_NS: u64 = 500_000;
+const STUCK_GAP_NS: u64 = ladder::LATE_NS / 2;
 /// For how long sysmon is alert after help was needed.
-pub(crate) const ALERT_FOR_NS: u64 = 20_000_000;
+pub(crate) const ALERT_FOR_NS: u64 = 2 * ladder::HOG_NS;
 /// Interval at which sysmon looks for completions that wait for a thread without a P.
-pub(crate) const NUDGE_EVERY_NS: u64 = 500_000;
+pub(crate) const NUDGE_EVERY_NS: u64 = STUCK_GAP_NS;
 
 /// How long goroutines that compute may keep their P, by what became of those that lost theirs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,7 +67,11 @@ impl Patience {
 
     /// How long a goroutine may compute.
     fn outside_ns(self) -> u64 {
-        if self.is_long() { LONG_NS } else { SHORT_NS }
+        if self.is_long() {
+            LONG_NS
+        } else {
+            ladder::SLICE_NS
+        }
     }
 
     /// The CPU time after which a thread computes.
@@ -167,7 +164,7 @@ impl View {
         }
     }
 
-    /// When to look at the P again, if by then it has made no progress. In [`CALM_GAP_NS`] at the
+    /// When to look at the P again, if by then it has made no progress. In [`ladder::LATE_NS`] at the
     /// latest: it may make progress just after this look, start a timer or an operation, and give
     /// way to a goroutine that computes. If it has neither timers nor operations now, [`NEVER`]: the
     /// next round of sysmon will look.
@@ -176,7 +173,7 @@ impl View {
             return NEVER;
         }
         if self.computes && !self.was_asked && self.help() == Help::Ask {
-            return self.now_ns + ASKED_GAP_NS;
+            return self.now_ns + ladder::GRACE_NS;
         }
         let may_be_stuck_ns = self.since_ns + self.patience.outside_ns();
         let stuck_gap_ns = (self.stuck_for_ns() / 4).clamp(ALERT_GAP_NS, STUCK_GAP_NS);
@@ -194,10 +191,10 @@ impl View {
             (true, _) if timer_ns <= self.now_ns => stuck_gap_ns,
             (true, _) => 0,
             (false, true) => ALERT_GAP_NS,
-            (false, false) => CALM_GAP_NS,
+            (false, false) => ladder::LATE_NS,
         };
         let at_ns = timer_ns.min(poller_ns);
-        at_ns.clamp(self.now_ns + gap_ns, self.now_ns + CALM_GAP_NS)
+        at_ns.clamp(self.now_ns + gap_ns, self.now_ns + ladder::LATE_NS)
     }
 }
 
@@ -226,7 +223,7 @@ mod tests {
 
     #[test]
     fn without_timers_and_operations_nothing_is_done() {
-        for ns in [0, SHORT_NS, 100 * SHORT_NS] {
+        for ns in [0, ladder::SLICE_NS, 100 * ladder::SLICE_NS] {
             let view = stuck_for(ns);
             assert_eq!((view.help(), view.look_again_ns()), (Help::Nothing, NEVER));
         }
@@ -236,7 +233,7 @@ mod tests {
     fn a_late_timer_wakes_an_idle_p_or_takes_the_p() {
         let late = View {
             due_ns: NOW_NS - DUE_FOR_NS,
-            ..stuck_for(SHORT_NS)
+            ..stuck_for(ladder::SLICE_NS)
         };
         assert_eq!(late.help(), Help::Retake);
         let any_idle = true;
@@ -255,11 +252,11 @@ mod tests {
     fn a_goroutine_is_asked_first() {
         let late = View {
             due_ns: NOW_NS - DUE_FOR_NS,
-            ..stuck_for(SHORT_NS)
+            ..stuck_for(ladder::SLICE_NS)
         };
         let ready = View {
             poller: PollerView::Ready,
-            ..stuck_for(SHORT_NS)
+            ..stuck_for(ladder::SLICE_NS)
         };
         for view in [late, ready] {
             let computes_on = false;
@@ -273,7 +270,7 @@ mod tests {
                 ..second
             };
             assert_eq!(first.help(), Help::Ask);
-            assert_eq!(first.look_again_ns(), NOW_NS + ASKED_GAP_NS);
+            assert_eq!(first.look_again_ns(), NOW_NS + ladder::GRACE_NS);
             // It has had no CPU since.
             assert_eq!(second.help(), Help::Ask);
             assert_eq!(second.look_again_ns(), NOW_NS + ALERT_GAP_NS);
@@ -287,7 +284,7 @@ mod tests {
             due_ns: NOW_NS - DUE_FOR_NS,
             poller: PollerView::Ready,
             computes: false,
-            ..stuck_for(SHORT_NS)
+            ..stuck_for(ladder::SLICE_NS)
         };
         // Its goroutine yields when it gets one.
         assert_eq!(waits.help(), Help::Ask);
@@ -301,7 +298,7 @@ mod tests {
         let late = View {
             due_ns: NOW_NS - 1_000_000,
             poller: PollerView::Ready,
-            ..stuck_for(SHORT_NS - 1)
+            ..stuck_for(ladder::SLICE_NS - 1)
         };
         assert_eq!(late.help(), Help::Nothing);
     }
@@ -315,7 +312,7 @@ mod tests {
             ..stuck_for(ns)
         };
         for _ in 0..BRIEF_IN_A_ROW {
-            assert_eq!(ready(SHORT_NS, patience).help(), Help::Retake);
+            assert_eq!(ready(ladder::SLICE_NS, patience).help(), Help::Retake);
             patience.note(LONG_CPU_NS - 1);
         }
         assert_eq!(ready(LONG_NS - 1, patience).help(), Help::Nothing);
@@ -323,7 +320,7 @@ mod tests {
         assert_eq!(patience.computes_ns(), LONG_CPU_NS);
         // One that computes on.
         patience.note(LONG_CPU_NS);
-        assert_eq!(ready(SHORT_NS, patience).help(), Help::Retake);
+        assert_eq!(ready(ladder::SLICE_NS, patience).help(), Help::Retake);
         assert_eq!(patience.computes_ns(), SHORT_CPU_NS);
     }
 
@@ -332,7 +329,7 @@ mod tests {
         let quiet = View {
             poller: PollerView::Quiet,
             any_idle: true,
-            ..stuck_for(SHORT_NS)
+            ..stuck_for(ladder::SLICE_NS)
         };
         assert_eq!(quiet.help(), Help::Nothing);
         let ready = View {
@@ -346,7 +343,7 @@ mod tests {
     fn the_next_look_at_a_stuck_p_is_when_its_timer_is_late() {
         let waits = View {
             due_ns: NOW_NS + 400_000,
-            ..stuck_for(2 * SHORT_NS)
+            ..stuck_for(2 * ladder::SLICE_NS)
         };
         assert_eq!(waits.help(), Help::Nothing);
         assert_eq!(waits.look_again_ns(), NOW_NS + 400_000 + DUE_FOR_NS);
@@ -354,7 +351,7 @@ mod tests {
             due_ns: NOW_NS + 3_000_000,
             ..waits
         };
-        assert_eq!(far.look_again_ns(), NOW_NS + CALM_GAP_NS);
+        assert_eq!(far.look_again_ns(), NOW_NS + ladder::LATE_NS);
     }
 
     #[test]
@@ -366,7 +363,7 @@ mod tests {
             };
             view.look_again_ns() - NOW_NS
         };
-        assert_eq!(gap(SHORT_NS), ALERT_GAP_NS);
+        assert_eq!(gap(ladder::SLICE_NS), ALERT_GAP_NS);
         assert_eq!(gap(1_000_000), 250_000);
         assert_eq!(gap(100_000_000), STUCK_GAP_NS);
     }
@@ -378,18 +375,18 @@ mod tests {
             poller: PollerView::Quiet,
             ..stuck_for(0)
         };
-        assert_eq!(busy.look_again_ns(), NOW_NS + CALM_GAP_NS);
+        assert_eq!(busy.look_again_ns(), NOW_NS + ladder::LATE_NS);
         let alert = View {
             is_alert: true,
             ..busy
         };
-        assert_eq!(alert.look_again_ns(), NOW_NS + SHORT_NS);
+        assert_eq!(alert.look_again_ns(), NOW_NS + ladder::SLICE_NS);
         let far = View {
             due_ns: NOW_NS + 5_000_000,
             poller: PollerView::Unused,
             ..busy
         };
-        assert_eq!(far.look_again_ns(), NOW_NS + CALM_GAP_NS);
+        assert_eq!(far.look_again_ns(), NOW_NS + ladder::LATE_NS);
     }
 
     /// A goroutine computes for good: whenever a timer falls due or a completion comes, how long it

@@ -12,15 +12,16 @@
 
 use crate::sched::types::state::Sched;
 use crate::sys::clock::{self, NEVER};
+use crate::util::ladder;
 
 /// Length of an age.
 const AGE_NS: u64 = 5_000_000_000;
 /// How long a round works before it leaves the rest to the next one.
-const ROUND_NS: u64 = 500_000;
+const ROUND_NS: u64 = ladder::LATE_NS / 2;
 /// The number of stacks handled between two readings of the clock.
 const AT_ONCE: usize = 64;
 /// Pause between rounds, while there are stacks left.
-const PAUSE_NS: u64 = 20_000_000;
+const PAUSE_NS: u64 = 2 * ladder::HOG_NS;
 
 /// Sysmon's state for this.
 #[derive(Debug, Default)]

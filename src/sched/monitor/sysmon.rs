@@ -30,7 +30,7 @@ use super::rebalance::Rebalance;
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
 use super::world::UnownedPs;
-use crate::config::{HOG_AFTER, HOG_NICE};
+use crate::config::HOG_NICE;
 use crate::loom::Ordering;
 use crate::sched::proc::run::AbortOnUnwind;
 use crate::sched::types::debug_hooks::DebugHooks;
@@ -42,22 +42,19 @@ use crate::sched::wait::handoff::{LEFT, owner_of};
 use crate::sys::affinity;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::sched as threads;
+use crate::util::ladder;
 
-const SHORTEST_NS: u64 = 20_000;
-const LONGEST_NS: u64 = 10_000_000;
 /// Rounds without work before the naps get longer.
 const PATIENCE: u32 = 50;
 /// Interval between two sweeps at the end of a run.
-const SWEEP_NS: u64 = 500_000;
-/// Longest nap while some P is idle: a node may be idle for this long while another is overloaded.
-const IDLE_NODE_NS: u64 = 1_000_000;
+const SWEEP_NS: u64 = ladder::LATE_NS / 2;
 /// If sysmon has not looked for this long, it slept while all was idle, or the process was stopped.
-const AWAY_NS: u64 = 100_000_000;
+const AWAY_NS: u64 = 10 * ladder::HOG_NS;
 /// A thread that has lost its P is left as it is for this long. The kernel gives a thread a new time
 /// slice when its priority or mask changes, so that the P's new M would wait for that slice.
-const SETTLED_AFTER_NS: u64 = 100_000;
+const SETTLED_AFTER_NS: u64 = ladder::SLICE_NS / 2;
 /// A thread without a P that has used no CPU time for this long blocks, or gets none.
-const BLOCKS_AFTER_NS: u64 = 100_000_000;
+const BLOCKS_AFTER_NS: u64 = 10 * ladder::HOG_NS;
 
 /// What sysmon saw of a P in its last round.
 #[derive(Clone, Copy, Debug, Default)]
@@ -205,7 +202,7 @@ impl<'a> Sysmon<'a> {
     /// Checks all Ps, again and again, until the main goroutine has ended.
     fn run(&mut self) {
         let mut n_quiet = 0;
-        let mut nap_ns = SHORTEST_NS;
+        let mut nap_ns = ladder::GRACE_NS;
         let hooks = self.sched.debug_hooks.get_or_init(DebugHooks::default);
         hooks.begin();
         while self.sched.phase() == Phase::Running {
@@ -213,27 +210,27 @@ impl<'a> Sysmon<'a> {
             let due_ns = hooks.look(self.sched);
             if busy {
                 n_quiet = 0;
-                nap_ns = SHORTEST_NS;
+                nap_ns = ladder::GRACE_NS;
             } else {
                 n_quiet += 1;
                 if n_quiet > PATIENCE {
-                    nap_ns = (nap_ns * 2).min(LONGEST_NS);
+                    nap_ns = (nap_ns * 2).min(ladder::HOG_NS);
                 }
             }
-            if nap_ns == LONGEST_NS && self.look_at_ns == NEVER && self.all_idle() {
+            if nap_ns == ladder::HOG_NS && self.look_at_ns == NEVER && self.all_idle() {
                 let ns = due_ns.min(hooks.look_at_idle(self.sched));
                 let now_ns = clock::now_ns();
                 let ns = ns.min(self.scavenger.longest_sleep_ns(self.sched, now_ns));
                 if self.sleep_deep(ns) {
                     n_quiet = 0;
                     // A short burst after a long silence does not need short naps.
-                    nap_ns = LONGEST_NS / 8;
+                    nap_ns = ladder::HOG_NS / 8;
                 }
                 continue;
             }
             let part_idle = self.sched.is_numa() && self.sched.n_idle.load(Ordering::Relaxed) > 0;
             let ns = if part_idle && !self.all_idle() {
-                nap_ns.min(IDLE_NODE_NS)
+                nap_ns.min(ladder::LATE_NS)
             } else {
                 nap_ns
             };
@@ -243,7 +240,7 @@ impl<'a> Sysmon<'a> {
             };
             if self.wait(ns.min(due_ns)) {
                 n_quiet = 0;
-                nap_ns = SHORTEST_NS;
+                nap_ns = ladder::GRACE_NS;
             }
         }
     }
@@ -258,7 +255,7 @@ impl<'a> Sysmon<'a> {
             }
             let at_ns = until_ns.min(self.look_at_ns);
             let is_last = at_ns == until_ns;
-            let ns = at_ns.saturating_sub(now_ns).max(SHORTEST_NS);
+            let ns = at_ns.saturating_sub(now_ns).max(ladder::GRACE_NS);
             let woken = self.nap(ns);
             if woken || is_last {
                 return woken;
@@ -277,7 +274,7 @@ impl<'a> Sysmon<'a> {
     /// Sleeps. `true` if it was woken before the time.
     fn nap(&self, ns: u64) -> bool {
         let state = &self.sched.sysmon;
-        if ns < 8 * SHORTEST_NS {
+        if ns < 8 * ladder::GRACE_NS {
             clock::nap(ns);
             return false;
         }
@@ -351,7 +348,7 @@ impl<'a> Sysmon<'a> {
         if !busy && self.runnext_waits() {
             // Only a second check can tell whether it has waited for long: a short one, a little
             // later.
-            clock::nap(SHORTEST_NS);
+            clock::nap(ladder::GRACE_NS);
             let now_ns = clock::now_ns();
             self.leave_out_absence(now_ns);
             for p in sched.ps_in_use() {
@@ -396,7 +393,7 @@ impl<'a> Sysmon<'a> {
             seen.dispatches = dispatches;
             seen.since_ns = now_ns;
         }
-        let is_hog = now_ns - seen.since_ns >= HOG_AFTER.as_nanos() as u64;
+        let is_hog = now_ns - seen.since_ns >= ladder::HOG_NS;
         let m_id = p.syscall.load(Ordering::Acquire);
         if m_id != 0 {
             seen.outside_since_ns = 0;
@@ -407,7 +404,7 @@ impl<'a> Sysmon<'a> {
         }
         // Keeps timestamps of the P's goroutine (the start of a wait, say) from being as old as its
         // last dispatch.
-        if now_ns - seen.since_ns >= LONGEST_NS {
+        if now_ns - seen.since_ns >= ladder::HOG_NS {
             p.local.now_ns.set(now_ns);
         }
         let mut helped = false;
@@ -458,7 +455,7 @@ impl<'a> Sysmon<'a> {
         view.computes = has_used(before_ns, self.patience.computes_ns());
         view.computes_on = seen
             .asked_cpu_ns
-            .is_some_and(|asked_ns| has_used(asked_ns, due_work::ASKED_CPU_NS));
+            .is_some_and(|asked_ns| has_used(asked_ns, ladder::TICK_NS));
         let help = view.help();
         if help != Help::Nothing {
             self.alert_until_ns = now_ns + due_work::ALERT_FOR_NS;
@@ -536,7 +533,7 @@ impl<'a> Sysmon<'a> {
             // The M has given it up, so no M will return for it.
             (true, _) => true,
             (false, true) => !is_new || is_hog,
-            (false, false) => now_ns - seen.section_since_ns >= LONGEST_NS,
+            (false, false) => now_ns - seen.section_since_ns >= ladder::HOG_NS,
         };
         let may_take = is_due && self.thread_to_be_had();
         if may_take && sched.retake_syscall(p, m_id) {
@@ -693,7 +690,7 @@ impl<'a> Sysmon<'a> {
             self.look();
             n_sweeps += 1;
             clock::nap(if n_sweeps < 20 {
-                SHORTEST_NS * 2
+                ladder::GRACE_NS * 2
             } else {
                 SWEEP_NS
             });

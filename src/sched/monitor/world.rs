@@ -29,7 +29,6 @@
 
 use std::io;
 
-use crate::config::HOG_AFTER;
 use crate::loom::native::atomic::Ordering;
 use crate::loom::native::mpsc::{SyncSender, sync_channel};
 use crate::sched::proc::leave;
@@ -40,13 +39,12 @@ use crate::sched::types::trace::EventKind;
 use crate::sched::wait::handoff::owner_of;
 use crate::sys::clock;
 use crate::util::chaos::{self, Point};
+use crate::util::ladder;
 
 /// How long a P has to stop by itself before it is retaken.
-const STOPS_BY_ITSELF_NS: u64 = 100_000;
+const STOPS_BY_ITSELF_NS: u64 = ladder::SLICE_NS / 2;
 /// If the world has not stopped within this time, the stop fails: its threads get no CPU.
 const STOP_WITHIN_NS: u64 = 1_000_000_000;
-/// Interval at which sysmon checks which Ps have stopped.
-const LOOK_EVERY_NS: u64 = 20_000;
 
 impl Sched {
     /// Runs `f` in a stopped world and returns its result. Blocks the thread, so a goroutine calls
@@ -209,7 +207,7 @@ impl<'a> UnownedPs<'a> {
             if waited_ns > stop_within_ns(sched) {
                 return Err(not_stopped(sched));
             }
-            clock::nap(LOOK_EVERY_NS);
+            clock::nap(ladder::GRACE_NS);
         }
     }
 }
@@ -218,7 +216,7 @@ fn stop_within_ns(sched: &Sched) -> u64 {
     if sched.membarrier {
         STOP_WITHIN_NS
     } else {
-        HOG_AFTER.as_nanos() as u64
+        ladder::HOG_NS
     }
 }
 

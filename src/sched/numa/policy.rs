@@ -33,6 +33,7 @@
 //!   busy.
 //! - No stealing between nodes (oneTBB's arenas, Seastar): the user must split the work.
 
+use crate::util::ladder;
 use windlass_topology::steal::patience;
 
 /// Fruitless sweeps of its own node before a thief considers other nodes.
@@ -42,8 +43,6 @@ pub(crate) const REMOTE_MAX: usize = 64;
 /// How many times in a row a goroutine runs on, or is woken from, another node than its home before
 /// that node becomes its home.
 pub(crate) const TIMES_AWAY: u8 = 8;
-/// How long a node may be idle while another is overloaded.
-pub(crate) const STARVED_AFTER_NS: u64 = 1_000_000;
 
 /// A thief's view of another node: one cache line (`sched::numa::summary`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,13 +126,13 @@ pub(crate) fn remote_batch(available: usize, idle_beside: usize) -> usize {
 pub(crate) fn needs_help(node: NodeView) -> bool {
     node.runnable > node.idle
         || node.is_stuck && node.idle == 0
-        || node.runnable > 0 && node.oldest_wait_ns >= STARVED_AFTER_NS
+        || node.runnable > 0 && node.oldest_wait_ns >= ladder::LATE_NS
 }
 
 /// Whether a node whose Ps have all been idle for `idle_ns` may take work of another node without
 /// passing the gate.
 pub(crate) fn is_starved(idle_ns: u64, another_needs_help: bool) -> bool {
-    idle_ns >= STARVED_AFTER_NS && another_needs_help
+    idle_ns >= ladder::LATE_NS && another_needs_help
 }
 
 /// A waker's view of the node on which it queued work.
@@ -281,9 +280,9 @@ mod tests {
         // Its own idle Ps are waking up, unless the wait has lasted too long.
         assert!(!needs_help(view(1, 1, 999)));
         assert!(needs_help(view(1, 1, 1000)));
-        assert!(!is_starved(STARVED_AFTER_NS - 1, true));
-        assert!(!is_starved(STARVED_AFTER_NS, false));
-        assert!(is_starved(STARVED_AFTER_NS, true));
+        assert!(!is_starved(ladder::LATE_NS - 1, true));
+        assert!(!is_starved(ladder::LATE_NS, false));
+        assert!(is_starved(ladder::LATE_NS, true));
     }
 
     #[test]

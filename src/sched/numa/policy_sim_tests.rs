@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::*;
+use crate::util::ladder;
 use crate::util::random::Random;
 
 const NODES: usize = 8;
@@ -580,7 +581,7 @@ fn skewed_load_leaves_no_node_idle_for_long() {
         counts.assert_few_lines();
         assert!(counts.stolen_far > 1_000, "{counts:?}");
         assert!(
-            counts.longest_idle_while_needed_ns <= STARVED_AFTER_NS,
+            counts.longest_idle_while_needed_ns <= ladder::LATE_NS,
             "{counts:?}"
         );
     }

@@ -1,12 +1,11 @@
 //! Per-node state for remote stealing. Used by the node's own Ps and by sysmon.
 
-use super::policy::STARVED_AFTER_NS;
-
 use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::util::ladder;
 
 /// How long a node that was found to be starved may pass the gate: long enough for its P to wake up
 /// and search.
-const PASS_NS: u64 = 2 * STARVED_AFTER_NS;
+const PASS_NS: u64 = 2 * ladder::LATE_NS;
 
 /// Another node.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@
 //! other nodes' queues, spin, sleep.
 
 use super::due_timers::run_timers_of;
-use super::kernel_visits::{Due, Events, Moment, RING_WAITS_ABOVE};
+use super::kernel_visits::{Due, Events, Moment};
 use super::remote;
 use super::steal;
 use crate::g::header::GRef;
@@ -24,6 +24,7 @@ use crate::loom::after_seq_cst;
 use crate::loom::native::futex;
 use crate::sched::numa::policy::LOCAL_SWEEPS;
 use crate::sched::queue::idle;
+use crate::sched::queue::runq;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::types::pace;
@@ -32,20 +33,10 @@ use crate::sched::types::trace::EventKind;
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
+use crate::util::ladder;
 
 /// Go's fairness tick: one dispatch in this many tries the node queue first.
 const NODE_QUEUE_EVERY: u32 = 61;
-/// The same as a time: beside goroutines that run for milliseconds each, 61 dispatches take most of
-/// a second (they do in Go).
-const NODE_QUEUE_AFTER_NS: u64 = 1_000_000;
-/// Maximum number of buffered poll events dispatched at once: enough for a batch of receives and of
-/// the sends that follow, and few enough that all memory they touch fits the caches.
-const DISPATCH_AT_ONCE: usize = 32;
-/// Go's bound on a batch from its global queue.
-const NODE_BATCH: usize = 128;
-/// How long an M spins before it sleeps, while other Ps are busy. A sleep and a wake-up cost about
-/// this much.
-const SPIN_NS: u64 = 20_000;
 
 /// Finds the next goroutine for `m` to run; sleeps until there is one. `None` when the run is over,
 /// or when the P's status requires attention (`world::attend`).
@@ -186,7 +177,8 @@ fn attend_to(m: &M, p: &P) -> bool {
             dispatch_events(m, p);
         }
     }
-    now_ns.saturating_sub(local.node_queue_seen_ns.get()) >= NODE_QUEUE_AFTER_NS
+    // Beside goroutines that run for milliseconds each, 61 dispatches take most of a second (they do in Go).
+    now_ns.saturating_sub(local.node_queue_seen_ns.get()) >= ladder::LATE_NS
 }
 
 /// Takes a batch from the node queue, after `since` dispatches without one.
@@ -197,7 +189,7 @@ fn look_at_node_queue(m: &M, p: &P, since: u32) -> Option<GRef> {
     let now_ns = local.now_ns.get();
     let since_ns = now_ns.saturating_sub(local.node_queue_seen_ns.replace(now_ns));
     // A batch, not a single goroutine: overflow must not wait until the local queue runs dry.
-    let room = RING_WAITS_ABOVE.saturating_sub(p.runq.len()).max(1);
+    let room = runq::HALF.saturating_sub(p.runq.len()).max(1);
     let share = pace::share_of_node_queue(since, since_ns).min(p.runq.room());
     let g = take_batch(m, p.node_idx, room.max(share))?;
     if since >= NODE_QUEUE_EVERY {
@@ -285,15 +277,17 @@ fn finish_or_dispatch(m: &M, p: &P) {
 fn dispatch_events(m: &M, p: &P) {
     // Idle Ps can steal runnable goroutines, but not events buffered here.
     let at_most = match m.sched().n_idle.load(Ordering::Relaxed) {
-        0 => DISPATCH_AT_ONCE,
-        _ => p.runq.room().max(DISPATCH_AT_ONCE),
+        // Enough for a batch of receives and of the sends that follow, and few enough that all memory they
+        // touch fits the caches.
+        0 => ladder::BATCH as usize,
+        _ => p.runq.room().max(ladder::BATCH as usize),
     };
     let mut ready = GList::new();
     let local = &p.local;
     let now_ns = local.now_ns.get();
     let begins_ns = p.has_batches().then_some(now_ns);
     let n = p.poller.dispatch_events(at_most, begins_ns, &mut ready);
-    local.dispatched_many.set(n >= DISPATCH_AT_ONCE);
+    local.dispatched_many.set(n >= ladder::BATCH as usize);
     local.n_deferred.set(0);
     local.dispatched_ns.set(now_ns);
     wake::ready_completed(m, ready);
@@ -339,7 +333,7 @@ fn find_runnable_slow(m: &M, p: &P) -> Dry {
             return Dry::LookAgain;
         }
     }
-    if let Some(g) = take_batch(m, p.node_idx, NODE_BATCH) {
+    if let Some(g) = take_batch(m, p.node_idx, runq::HALF) {
         return Dry::Run(g);
     }
     if (!alone || sched.nodes.len() > 1)
@@ -385,7 +379,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         }
         let now = clock::now_ns();
         let others_busy = sched.n_idle.load(Ordering::Relaxed) + 1 < sched.n_procs();
-        let is_over = now >= now_ns + SPIN_NS || chaos::coin(Point::Search);
+        let is_over = now >= now_ns + ladder::GRACE_NS || chaos::coin(Point::Search);
         if is_over || !others_busy || p.status.wants_attention() {
             return None;
         }
@@ -435,13 +429,13 @@ fn steal_near_and_far(m: &M, p: &P) -> Option<GRef> {
 
 /// Takes a batch from its own node's queue or, without a gate, from any node's.
 fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
-    let own = take_batch(m, p.node_idx, NODE_BATCH);
+    let own = take_batch(m, p.node_idx, runq::HALF);
     if own.is_some() || m.sched().config.numa.has_gate() {
         return own;
     }
     let others = &m.sched().node_of(p).remote_peers.neighbours;
     others.iter().find_map(|other| {
-        let batch = |n: usize| n.div_ceil(2).min(NODE_BATCH);
+        let batch = |n: usize| n.div_ceil(2).min(runq::HALF);
         let queue = &m.sched().nodes[other.node_idx].queue;
         run_first(m, queue.take_for_others(batch).gs)
     })

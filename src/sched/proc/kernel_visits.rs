@@ -3,7 +3,7 @@
 //!
 //! | moment                            | enters the kernel     | reaps         | dispatches events |
 //! |-----------------------------------|-----------------------|---------------|-------------------|
-//! | a goroutine has queued an entry   | from [`FLUSH_AT`] on  | –             | –                 |
+//! | a goroutine has queued an entry   | from [`ladder::BATCH`] on  | –             | –                 |
 //! | before a dispatch                 | –                     | short queue   | without batches   |
 //! | the same, every 32nd time         | entries, kernel work  | yes           | yes, or defers it |
 //! | every 10 µs (`pace`)              | old entries, kernel   | –             | yes, after a full |
@@ -19,18 +19,13 @@
 //! when it is entered. Goroutines that each queue an operation form a batch between two visits;
 //! beside goroutines that only compute, 32 dispatches pass quickly.
 
-use crate::config::{FLUSH_AFTER_NS, FLUSH_AT};
+use crate::sched::queue::runq;
+use crate::util::ladder;
 
-/// Dispatches between two system calls on the ring while operations are in flight.
-const ENTER_EVERY: u32 = 32;
-/// Local queue length above which completions stay in the completion queue: reaped, they would only
-/// overflow to the node queue, behind goroutines that became runnable later.
-pub(crate) const RING_WAITS_ABOVE: usize = 128;
 /// After a full batch of events, the next one may be deferred for the goroutines that the first
 /// made runnable, while unrelated goroutines keep the P busy. These bound the delay: in visits to
 /// the kernel, and in time.
 const DEFER_AT_MOST: u32 = 8;
-const DISPATCH_AFTER_NS: u64 = 1_000_000;
 
 /// Where a P is in its loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +34,7 @@ pub(crate) enum Moment {
     Queued,
     /// Before a dispatch, with operations in flight.
     Dispatch,
-    /// The same, every [`ENTER_EVERY`] times.
+    /// The same, every [`ladder::BATCH`] times.
     Visit,
     /// The periodic duties. The oldest entry was queued `waited_ns` ago.
     Tick { waited_ns: u64 },
@@ -57,7 +52,7 @@ impl Moment {
     /// Before a dispatch, the `since`th since the last [`Moment::Visit`].
     #[inline(always)]
     pub(crate) fn before_dispatch(since: u32) -> Moment {
-        match since >= ENTER_EVERY {
+        match since >= ladder::BATCH {
             true => Moment::Visit,
             false => Moment::Dispatch,
         }
@@ -68,11 +63,11 @@ impl Moment {
     #[inline(always)]
     pub(crate) fn enters(self, pending: u32, has_kernel_work: impl FnOnce() -> bool) -> bool {
         match self {
-            Moment::Queued => pending >= FLUSH_AT,
+            Moment::Queued => pending >= ladder::BATCH,
             Moment::Dispatch => false,
             Moment::Visit => pending > 0 || has_kernel_work(),
             Moment::Tick { waited_ns } => {
-                has_kernel_work() || pending > 0 && waited_ns >= FLUSH_AFTER_NS
+                has_kernel_work() || pending > 0 && waited_ns >= ladder::GRACE_NS
             }
             Moment::QueueEmpty | Moment::Dispatched => pending > 0,
             Moment::Dry { alone } => pending > 0 && !alone || has_kernel_work(),
@@ -84,7 +79,9 @@ impl Moment {
     #[inline(always)]
     pub(crate) fn reaps(self, queue_len: usize) -> bool {
         match self {
-            Moment::Dispatch => queue_len <= RING_WAITS_ABOVE,
+            // Reaped into a longer queue, completions would only overflow to the node queue, behind
+            // goroutines that became runnable later.
+            Moment::Dispatch => queue_len <= runq::HALF,
             Moment::Visit | Moment::QueueEmpty => true,
             _ => false,
         }
@@ -96,7 +93,7 @@ impl Moment {
         let is_over = match self {
             Moment::Dispatch if state.has_batches => return Due::No,
             Moment::Dispatch | Moment::Visit => state.n_deferred >= DEFER_AT_MOST,
-            Moment::Tick { .. } => state.since_ns >= DISPATCH_AFTER_NS,
+            Moment::Tick { .. } => state.since_ns >= ladder::LATE_NS,
             Moment::QueueEmpty => true,
             _ => return Due::No,
         };
@@ -165,9 +162,9 @@ mod tests {
 
     #[test]
     fn queued_entries_wait_for_a_batch() {
-        assert!(!enters(Moment::Queued, FLUSH_AT - 1, false));
-        assert!(enters(Moment::Queued, FLUSH_AT, false));
-        assert!(!enters(Moment::Dispatch, FLUSH_AT, true));
+        assert!(!enters(Moment::Queued, ladder::BATCH - 1, false));
+        assert!(enters(Moment::Queued, ladder::BATCH, false));
+        assert!(!enters(Moment::Dispatch, ladder::BATCH, true));
         assert!(!enters(Moment::Search, 1, false));
     }
 
@@ -175,10 +172,10 @@ mod tests {
     fn queued_entries_wait_for_a_visit_and_not_for_long() {
         let old = |waited_ns| Moment::Tick { waited_ns };
         assert!(enters(Moment::Visit, 1, false));
-        assert!(!enters(old(FLUSH_AFTER_NS - 1), 1, false));
-        assert!(enters(old(FLUSH_AFTER_NS), 1, false));
+        assert!(!enters(old(ladder::GRACE_NS - 1), 1, false));
+        assert!(enters(old(ladder::GRACE_NS), 1, false));
         // Nothing is queued: the age means nothing.
-        assert!(!enters(old(FLUSH_AFTER_NS), 0, false));
+        assert!(!enters(old(ladder::GRACE_NS), 0, false));
     }
 
     #[test]
@@ -192,9 +189,9 @@ mod tests {
 
     #[test]
     fn completions_wait_while_the_queue_is_long() {
-        assert!(Moment::Dispatch.reaps(RING_WAITS_ABOVE));
-        assert!(!Moment::Dispatch.reaps(RING_WAITS_ABOVE + 1));
-        assert!(Moment::Visit.reaps(RING_WAITS_ABOVE + 1));
+        assert!(Moment::Dispatch.reaps(runq::HALF));
+        assert!(!Moment::Dispatch.reaps(runq::HALF + 1));
+        assert!(Moment::Visit.reaps(runq::HALF + 1));
         assert!(Moment::QueueEmpty.reaps(0));
         for at in [
             Moment::Queued,
@@ -232,13 +229,13 @@ mod tests {
             has_batches: false,
             was_full: true,
             n_deferred: DEFER_AT_MOST - 1,
-            since_ns: DISPATCH_AFTER_NS - 1,
+            since_ns: ladder::LATE_NS - 1,
         };
         for at in [Moment::Dispatch, Moment::Visit, TICK] {
             assert_eq!(at.dispatches(state), Due::Deferred, "{at:?}");
         }
         assert_eq!(Moment::QueueEmpty.dispatches(state), Due::Yes);
-        (state.n_deferred, state.since_ns) = (DEFER_AT_MOST, DISPATCH_AFTER_NS);
+        (state.n_deferred, state.since_ns) = (DEFER_AT_MOST, ladder::LATE_NS);
         for at in [Moment::Dispatch, Moment::Visit, TICK] {
             assert_eq!(at.dispatches(state), Due::Yes, "{at:?}");
         }

@@ -7,9 +7,7 @@ use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::wait::wake;
 use crate::sys::clock;
-
-/// How long a leaving P waits for completions between two cancels.
-const DRAIN_NS: u64 = 1_000_000;
+use crate::util::ladder;
 
 /// Serves the request to the M's P, between two dispatches. Afterwards the M may have no P.
 #[cold]
@@ -45,7 +43,7 @@ pub(crate) fn leave(m: &M, p: &P) {
     if p.poller.inflight() > 0 {
         p.poller.cancel_all(&mut gs);
         p.poller.flush();
-        p.poller.wait(clock::now_ns() + DRAIN_NS);
+        p.poller.wait(clock::now_ns() + ladder::LATE_NS);
         p.poller.reap(&mut gs);
         gs = wake::send_out(sched, gs);
     }

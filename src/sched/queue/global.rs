@@ -5,14 +5,12 @@
 //! costs 29 to 35 ns an item where the list costs a lock per batch, and it allocates
 //! (docs/decisions/scheduler.md).
 
+use super::runq;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::lock::{Guard, Lock, Rank};
 use crate::sched::numa::summary::Summary;
 use crate::util::padded::Padded;
-
-/// How far into the queue a thief of another node searches for goroutines it may take or prefers.
-const LOOK_INTO: usize = 128;
 
 /// A first-in first-out queue that any thread may use.
 #[derive(Debug)]
@@ -118,7 +116,7 @@ impl NodeQueue {
 /// Takes up to `max` wanted goroutines out of the first 128 of a list; the others keep their order.
 fn pick(list: &mut GList, max: usize, is_wanted: impl Fn(GRef) -> bool) -> GList {
     let (mut picked, mut kept) = (GList::new(), GList::new());
-    for _ in 0..LOOK_INTO.min(list.len()) {
+    for _ in 0..runq::HALF.min(list.len()) {
         if picked.len() == max {
             break;
         }

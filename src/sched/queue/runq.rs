@@ -46,6 +46,9 @@ pub(crate) const CAPACITY: u32 = 256;
 pub(crate) const CAPACITY: u32 = 4;
 const MASK: u32 = CAPACITY - 1;
 
+/// Half of a queue, as long as one is outside of models.
+pub(crate) const HALF: usize = 128;
+
 /// Goroutines that a push found no room for, for the node queue: the older half of the queue and
 /// the new G.
 pub(crate) type Overflow = GList;

@@ -12,13 +12,14 @@ use super::state::Sched;
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::{self, NEVER};
+use crate::util::ladder;
 
 /// Checks whether the run can ever make progress, or end; does not return if not.
 pub(crate) type Check = fn(&Sched);
 
 /// Interval of deadlock checks while the runtime is idle: a thread that could have woken a
 /// goroutine may end without any event.
-const CHECK_NS: u64 = 100_000_000;
+const CHECK_NS: u64 = 10 * ladder::HOG_NS;
 
 /// Prints status lines about the scheduler.
 pub(crate) type Print = fn(&Sched, since_begin: Duration);

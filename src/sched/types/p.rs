@@ -11,7 +11,6 @@ use windlass_topology::LevelKind;
 use super::m::M;
 use super::pace;
 use super::trace::PLog;
-use crate::config::{RUNNEXT_SLICE_NS, SLICE_BESIDE_IO_NS};
 use crate::g::header::{self, GRef, SLOT_BYTES};
 use crate::g::list::GList;
 use crate::g::slab::{self, DepotId};
@@ -28,6 +27,7 @@ use crate::sys::clock::{self, NEVER};
 use crate::timer::Timers;
 use crate::util::counter::{CoarseTime, Counter};
 use crate::util::histogram::Times;
+use crate::util::ladder;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
 use crate::util::random::Random;
@@ -434,7 +434,7 @@ impl P {
     /// Operations have completed: the chain that their goroutines join may last longer.
     pub(crate) fn note_completions(&self) {
         self.local.has_completions.set(true);
-        self.local.slice_ns.set(RUNNEXT_SLICE_NS);
+        self.local.slice_ns.set(ladder::SLICE_NS);
     }
 
     /// Decides at a tick how long chains may last, until the next one: if operations are in flight,
@@ -443,8 +443,8 @@ impl P {
         let local = &self.local;
         let may_wait = !local.has_completions.replace(false) && self.poller.inflight() > 0;
         local.slice_ns.set(match may_wait {
-            true => SLICE_BESIDE_IO_NS,
-            false => RUNNEXT_SLICE_NS,
+            true => ladder::TICK_NS,
+            false => ladder::SLICE_NS,
         });
     }
 
@@ -524,7 +524,7 @@ impl P {
                 measured_from: Cell::new(0),
                 attended_ticks: Cell::new(0),
                 since_attended: Cell::new(0),
-                attend_after: clock::ticks_in(pace::TICK_NS),
+                attend_after: clock::ticks_in(ladder::TICK_NS),
                 running_from: Cell::new(clock::ticks()),
                 long_at: Cell::new(None),
                 at_once_until: Counter::default(),
@@ -539,7 +539,7 @@ impl P {
                 n_deferred: Cell::new(0),
                 now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
-                slice_ns: Cell::new(RUNNEXT_SLICE_NS),
+                slice_ns: Cell::new(ladder::SLICE_NS),
                 has_completions: Cell::new(false),
                 handed_on: Cell::new(pace::MEASURE_CHAIN_AT),
                 ticks: Cell::new(0),

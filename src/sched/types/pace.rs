@@ -6,7 +6,7 @@
 //! in ticks of the CPU's counter, which is cheaper than the clock, and not after every dispatch
 //! either:
 //!
-//! - The next measurement comes after as many dispatches as fit into [`TICK_NS`], by the last
+//! - The next measurement comes after as many dispatches as fit into [`ladder::TICK_NS`], by the last
 //!   measurement. Slow dispatches are measured one by one.
 //! - While dispatches are fast, the interval doubles up to [`MOST_DISPATCHES`]. This bounds the
 //!   cost of a change from fast to slow ones: at most that many slow dispatches pass before it is
@@ -14,23 +14,21 @@
 //! - A chain of runnext dispatches is measured after its second one, so a chain of slow ones ends
 //!   about when its slice does, whatever ran before.
 //!
-//! When a measurement finds that [`TICK_NS`] have passed, the P reads the clock, and handles the
+//! When a measurement finds that [`ladder::TICK_NS`] have passed, the P reads the clock, and handles the
 //! slice, the timers, and all other periodic duties.
 
-/// Interval of a busy P's periodic duties, if its dispatches are shorter than that.
-pub(crate) const TICK_NS: u64 = 10_000;
+use crate::util::ladder;
+
 /// Maximum number of dispatches between two measurements.
 pub(crate) const MOST_DISPATCHES: u32 = 16;
 /// A chain of hand-overs is measured with so many dispatches through runnext: the first of the
 /// chain did not come from there.
 pub(crate) const MEASURE_CHAIN_AT: u8 = 2;
-/// Maximum number of expired timers that may overtake at once.
-pub(crate) const OVERTAKE_AT_MOST: usize = 32;
 /// How many dispatches back the share is counted.
-const SHARE_KEPT: u64 = 2 * OVERTAKE_AT_MOST as u64;
+const SHARE_KEPT: u64 = 2 * ladder::BATCH as u64;
 
 /// After how many dispatches to measure again. The last `n` of an interval of `interval` took
-/// `elapsed` ticks; [`TICK_NS`] are `tick` ticks.
+/// `elapsed` ticks; [`ladder::TICK_NS`] are `tick` ticks.
 #[inline]
 pub(crate) fn interval_after(interval: u32, n: u32, elapsed: u64, tick: u64) -> u32 {
     if elapsed < tick / 2 {
@@ -58,9 +56,7 @@ pub(crate) const MANY_SLEEPERS: usize = 64;
 const COALESCE_FROM: usize = 4;
 /// How long they wait at most, for each goroutine woken, and the bounds of that: the shorter one is
 /// for a few tickers, the longer one for thousands of sleepers.
-const COALESCE_EACH_NS: u64 = 50_000;
-const COALESCE_LEAST_NS: u64 = 200_000;
-const COALESCE_MOST_NS: u64 = 1_000_000;
+const COALESCE_EACH_NS: u64 = 5 * ladder::TICK_NS;
 
 /// When a P that goes to sleep may be woken by a timer, if timers have woken `woken` goroutines
 /// since it slept last.
@@ -73,12 +69,12 @@ pub(crate) fn earliest_wake(woken: usize, now_ns: impl FnOnce() -> u64) -> u64 {
         return 0;
     }
     let wait_ns = (woken as u64).saturating_mul(COALESCE_EACH_NS);
-    now_ns() + wait_ns.clamp(COALESCE_LEAST_NS, COALESCE_MOST_NS)
+    now_ns() + wait_ns.clamp(ladder::SLICE_NS, ladder::LATE_NS)
 }
 
 /// From this time between two looks at the node queue on, a share of it costs little beside what
 /// the dispatches in between took.
-const SHARE_AFTER_NS: u64 = 50_000;
+const SHARE_AFTER_NS: u64 = 5 * ladder::TICK_NS;
 
 /// How many goroutines to take from the node queue however long the local queue is, after `since`
 /// dispatches in `since_ns`: as many as were dispatched. Then the local queue overflows into the node
@@ -92,18 +88,16 @@ pub(crate) fn share_of_node_queue(since: u32, since_ns: u64) -> usize {
     }
 }
 
-/// A dispatch that takes as long is one that computes, or that was preempted.
-const LONG_NS: u64 = 200_000;
 /// A P's goroutines compute if at most so many dispatches lie between two long ones. A thread that
 /// is preempted runs more in between.
 const LONG_WITHIN: u64 = 16;
 /// For so many dispatches after that nothing is queued for a batch.
 const AT_ONCE_FOR: u64 = 64;
 
-/// Whether dispatches that took `elapsed` ticks hold a long one; [`TICK_NS`] are `tick` ticks.
+/// Whether dispatches that took `elapsed` ticks hold a long one; [`ladder::TICK_NS`] are `tick` ticks.
 #[inline]
 pub(crate) fn is_long(elapsed: u64, tick: u64) -> bool {
-    elapsed >= LONG_NS / TICK_NS * tick
+    elapsed >= ladder::SLICE_NS / ladder::TICK_NS * tick
 }
 
 /// Until which dispatch sends and receives are made at once, if the long ones before this, the

@@ -14,9 +14,10 @@ use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::types::state::{Phase, Sched};
 use crate::sys::clock;
+use crate::util::ladder;
 
 /// When to retry the cancel of an operation that was not yet known to its poller.
-const RETRY_NS: u64 = 100_000;
+const RETRY_NS: u64 = ladder::SLICE_NS / 2;
 
 /// The outcome of a cancel.
 enum Asked {

@@ -6,16 +6,14 @@
 
 use super::handoff::Section;
 use super::park::{self, Caller, Cancelled};
-use crate::config::RUNNEXT_SLICE_NS;
 use crate::g::coro::Switch;
 use crate::loom::Ordering;
 use crate::sched::types::current;
 use crate::sched::types::m::{Checks, HAS_P, M};
 use crate::sched::types::p::P;
 use crate::sys::clock;
+use crate::util::ladder;
 
-/// Approximate interval of clock readings.
-const LOOK_EVERY_NS: u64 = 20_000;
 /// Maximum number of calls between two readings: the goroutine may call less often later.
 const MOST_CALLS: u32 = 1024;
 
@@ -67,7 +65,7 @@ impl Checks {
     fn slice_is_over(&self, p: &P, now_ns: u64) -> bool {
         let interval = self.interval.get().max(1);
         let elapsed_ns = now_ns.saturating_sub(self.looked_ns.replace(now_ns)).max(1);
-        let fits = u64::from(interval) * LOOK_EVERY_NS / elapsed_ns;
+        let fits = u64::from(interval) * ladder::GRACE_NS / elapsed_ns;
         let next = fits.clamp(1, u64::from(interval.saturating_mul(2).min(MOST_CALLS)));
         self.interval.set(next as u32);
         self.left.store(next as u32 - 1, Ordering::Relaxed);
@@ -76,6 +74,6 @@ impl Checks {
             // Another goroutine than at the last reading, or the same one dispatched again.
             self.since_ns.set(now_ns);
         }
-        now_ns - self.since_ns.get() >= RUNNEXT_SLICE_NS
+        now_ns - self.since_ns.get() >= ladder::SLICE_NS
     }
 }

@@ -55,6 +55,7 @@ use crate::sched::types::state::Phase;
 use crate::sched::types::trace::EventKind;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
+use crate::util::ladder;
 
 /// The goroutine is being cancelled because its runtime ends. It is the payload of the unwind, and
 /// `join` returns it.
@@ -443,15 +444,12 @@ fn is_cut(chain: ScopeChain, deadline_ns: u64) -> bool {
     chain.is_some() && clock::now_ns() < deadline_ns && chain.over().is_some()
 }
 
-/// How often a thread polls for the end of its wait where no waker can reach it.
-pub(crate) const LOOK_UP_NS: u64 = 1_000_000;
-
 /// The pause between two looks of a waiting thread for contexts that were cancelled and for the end of
 /// a goroutine's run, neither of which wakes it. `NEVER` if there is nothing to look for.
 pub(crate) fn look_up_ns(chain: ScopeChain) -> u64 {
     match current_g() {
-        _ if chain.sources().next().is_some() => LOOK_UP_NS,
-        Some(_) => 50 * LOOK_UP_NS,
+        _ if chain.sources().next().is_some() => ladder::LATE_NS,
+        Some(_) => 50 * ladder::LATE_NS,
         None => NEVER,
     }
 }

@@ -14,11 +14,11 @@ use crate::sched::queue::idle::WakeMethod;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
-use crate::sched::types::pace;
 use crate::sched::types::sampling;
 use crate::sched::types::state::{Node, Sched};
 use crate::sched::types::trace::EventKind;
 use crate::util::chaos::{self, Point};
+use crate::util::ladder;
 
 /// Read-locked by a thread that is not an M of the runtime while it wakes one of its goroutines,
 /// and write-locked once at the end of a run: a scheduler is not torn down under a waker that has
@@ -195,7 +195,7 @@ pub(crate) fn ready_expired(m: &M, mut gs: GList) {
     if gs.is_empty() || p.runq.len() < OVERTAKES_BELOW && !p.slice_is_over() {
         return ready_all(m, gs);
     }
-    let mut first = [None; pace::OVERTAKE_AT_MOST];
+    let mut first = [None; ladder::BATCH as usize];
     for place in &mut first[..p.overtakers(gs.len())] {
         *place = gs.pop().filter(|&g| !p.is_watched() || stays(m, g));
     }
