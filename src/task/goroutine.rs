@@ -1774,6 +1774,7 @@ impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
             leave.0.note_unjoined(&*payload);
             make::drop_payload(payload);
         }
+        park::end_locals();
     }
 }
 

@@ -362,48 +362,26 @@ impl<E> Group<E> {
     fn member(&self, slot: Option<OwnedSemaphorePermit>) -> Member<E> {
         let shared = Arc::clone(self.shared());
         shared.running.add(1);
-        let counted = Counted {
-            shared: Arc::clone(&shared),
-            slot,
-        };
         Member {
             shared,
-            counted: Some(counted),
+            slot,
             is_over: false,
         }
     }
 }
 
-/// A goroutine of a group is counted as long as this exists.
-struct Counted<E> {
-    shared: Arc<Shared<E>>,
-    slot: Option<OwnedSemaphorePermit>,
-}
-
-impl<E> Drop for Counted<E> {
-    fn drop(&mut self) {
-        // A caller that waits for the group finds the slot free.
-        self.slot = None;
-        self.shared.running.done();
-    }
-}
-
-/// The body of a goroutine of a group.
+/// A goroutine of a group, until it has ended.
 struct Member<E> {
     shared: Arc<Shared<E>>,
-    /// Until the goroutine begins.
-    counted: Option<Counted<E>>,
+    slot: Option<OwnedSemaphorePermit>,
     /// Whether it needs no entry in the group's failure any more.
     is_over: bool,
 }
 
 impl<E> Member<E> {
-    fn run<F: FnOnce() -> Result<(), E>>(mut self, f: F)
-    where
-        E: 'static,
-    {
-        park::keep_to_the_end(self.counted.take());
+    fn run<F: FnOnce() -> Result<(), E>>(mut self, f: F) {
         let result = catch_unwind(AssertUnwindSafe(|| self.shared.context.run(f)));
+        park::end_locals();
         match result {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.shared.fail(error),
@@ -413,6 +391,7 @@ impl<E> Member<E> {
                 self.is_over = true;
                 if unwinds_on {
                     // The end of the run.
+                    drop(self);
                     resume_unwind(Box::new(Cancelled));
                 }
             }
@@ -433,6 +412,9 @@ impl<E> Drop for Member<E> {
                 false => Box::new(NOT_BEGUN),
             });
         }
+        // A caller that waits for the group finds the slot free.
+        self.slot = None;
+        self.shared.running.done();
     }
 }
 

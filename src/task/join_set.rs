@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::goroutine::{self, Builder, JoinHandle, Result, Task, spawn_at};
@@ -233,9 +233,10 @@ impl<T> JoinSet<T> {
         let ended = self.ended.clone();
         let report = ReportsEnd { ended, number };
         let run = move || {
-            // Task-locals may have destructors that wait: so long it has not ended.
-            park::keep_to_the_end(report);
-            f()
+            let result = catch_unwind(AssertUnwindSafe(f));
+            shield(park::end_locals);
+            drop(report);
+            result.unwrap_or_else(|payload| resume_unwind(payload))
         };
         (number, run)
     }

@@ -485,6 +485,16 @@ fn a_goroutine_has_not_ended_while_its_locals_wait() {
         assert_eq!(group.wait(), Ok(()));
         assert_eq!(n_left.load(Ordering::SeqCst), 2);
         opens.join().unwrap();
+
+        let (open, keep) = leaving();
+        let opens = spawn(move || {
+            begun.recv().unwrap();
+            sleep(MOMENT);
+            drop(open);
+        });
+        windlass::scope(|s| _ = s.spawn(keep));
+        assert_eq!(n_left.load(Ordering::SeqCst), 3);
+        opens.join().unwrap();
     });
 }
 

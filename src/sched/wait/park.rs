@@ -509,13 +509,12 @@ pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
     }
 }
 
-/// Keeps `value` until the code of the calling goroutine has ended, destructors of task-locals included.
-/// Called before that code begins, once for a type.
-pub(crate) fn keep_to_the_end<T: 'static>(value: T) {
-    static KEY: u8 = 0;
+/// Drops the task-locals of the calling goroutine, whose closure has returned or was unwound. For bodies
+/// that report the end of their goroutine, which has not come while a destructor waits.
+#[inline]
+pub(crate) fn end_locals() {
     if let Some(own) = own() {
-        // The oldest value is dropped last.
-        own.insert(std::ptr::from_ref(&KEY).addr(), value);
+        own.end();
     }
 }
 
