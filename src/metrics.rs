@@ -578,9 +578,7 @@ pub struct NodeMetrics {
 
 impl NodeMetrics {
     fn of(node: &Node, range: Range<usize>, ps: &[PMetrics]) -> NodeMetrics {
-        // If the number of Ps changes at this moment, some of them may be missing.
-        let own = ps.get(range.clone()).unwrap_or_default();
-        let total = sum(own.iter().cloned());
+        let total = sum(ps[range.clone()].iter().cloned());
         NodeMetrics {
             os_id: node.os_id,
             ps: range,
@@ -747,24 +745,24 @@ pub struct RuntimeMetrics {
 
 impl RuntimeMetrics {
     pub(crate) fn of(sched: &Sched) -> RuntimeMetrics {
-        let in_use_now: Vec<&P> = sched.ps_in_use().collect();
-        let ps: Vec<_> = in_use_now.iter().map(|p| PMetrics::of(p)).collect();
-        let places = in_use_now.iter().map(|p| PPlace::of(sched, p)).collect();
+        // Asked once, so that each P is counted once, also one that comes or leaves now.
+        let in_use: Vec<&P> = sched.ps_in_use().collect();
+        let position = |idx: usize| in_use.partition_point(|p| p.idx < idx);
+        let is_in_use = |p: &&P| in_use.get(position(p.idx)).is_some_and(|q| q.idx == p.idx);
+        let ps: Vec<_> = in_use.iter().map(|p| PMetrics::of(p)).collect();
+        let places = in_use.iter().map(|p| PPlace::of(sched, p)).collect();
+        let range = |node: &Node| position(node.ps.start)..position(node.ps.end);
         let nodes: Vec<_> = sched
             .nodes
             .iter()
-            .map(|node| NodeMetrics::of(node, in_use(sched, node), &ps))
+            .map(|node| NodeMetrics::of(node, range(node), &ps))
             .collect();
         RuntimeMetrics {
             poller: match sched.ps.iter().any(|p| p.poller.is_epoll()) {
                 true => Poller::Epoll,
                 false => Poller::IoUring,
             },
-            retired: sum(sched
-                .ps
-                .iter()
-                .filter(|p| !p.status.is_in_use())
-                .map(PMetrics::of)),
+            retired: sum(sched.ps.iter().filter(|p| !is_in_use(p)).map(PMetrics::of)),
             labels: sched.labels().iter().map(|l| LabelMetrics::of(l)).collect(),
             cpu_accounting: sched.config.cpu_accounting,
             cpu_time_without_p: Duration::from_nanos(sched.accounts.without_p_ns.load(Relaxed)),
@@ -789,15 +787,6 @@ impl RuntimeMetrics {
     pub fn total(&self) -> PMetrics {
         sum(self.ps.iter().chain([&self.retired]).cloned())
     }
-}
-
-/// The Ps in use of a node, as positions among all Ps in use.
-fn in_use(sched: &Sched, node: &Node) -> Range<usize> {
-    let n_before = |end: usize| {
-        let before = sched.ps.range(0..end);
-        before.filter(|p| p.status.is_in_use()).count()
-    };
-    n_before(node.ps.start)..n_before(node.ps.end)
 }
 
 fn sum(all: impl Iterator<Item = PMetrics>) -> PMetrics {

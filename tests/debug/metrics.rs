@@ -2,6 +2,7 @@
 
 use crate::util;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use windlass::metrics::RuntimeMetrics;
@@ -42,6 +43,46 @@ fn what_the_nodes_count_is_what_their_ps_count() {
     assert_eq!(of_nodes, metrics.total().dispatches);
     let ps: usize = metrics.nodes.iter().map(|n| n.ps.len()).sum();
     assert_eq!(ps, metrics.ps.len());
+}
+
+/// Neither while a P leaves, which takes until it has nothing to do, nor when it comes back.
+#[test]
+fn counters_do_not_fall_when_ps_come_and_go() {
+    let _guard = util::hang_guard();
+    let rt = util::runtime(2);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            rt.run(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let some = (0..20).map(|_| spawn(yield_now));
+                    some.collect::<Vec<_>>()
+                        .into_iter()
+                        .for_each(|h| h.join().unwrap());
+                }
+            });
+        });
+        s.spawn(|| {
+            for i in 0..200 {
+                rt.set_processors(1 + i % 2).unwrap();
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let (mut before, mut fell) = (0, None);
+        while !is_over.load(Ordering::Relaxed) {
+            let metrics = rt.metrics();
+            assert_eq!(metrics.ps.len(), metrics.places.len());
+            let n_ps: usize = metrics.nodes.iter().map(|node| node.ps.len()).sum();
+            assert_eq!(n_ps, metrics.ps.len());
+            let now = metrics.total().dispatches;
+            if now < before {
+                fell = Some((before, now));
+            }
+            before = now;
+        }
+        assert_eq!(fell, None);
+    });
 }
 
 #[test]
