@@ -11,7 +11,8 @@ use super::memory::{EntriesInMemory, EntryInMemory};
 use super::metadata::Metadata;
 use super::mounts;
 use super::section::{at_path, choose};
-use crate::sched::wait::offload::offload;
+use crate::poll::fd::retry;
+use crate::sched::wait::offload::offload_unless_locked;
 
 /// Iterator over the entries of a directory, without `.` and `..`. Created by [`read_dir`].
 ///
@@ -259,7 +260,7 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// # Blocking
 ///
 /// Parks the goroutine while a spare thread ([`offload`](crate::offload)) does the work; blocks a
-/// plain thread.
+/// plain thread, and that of a goroutine that has locked it.
 ///
 /// # Errors
 ///
@@ -271,7 +272,7 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 pub fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
     on_simulated_disk!(disk => disk.remove_dir_all(path));
-    offload(|| fs::remove_dir_all(path))
+    offload_unless_locked(|| retry(|| fs::remove_dir_all(path)))
 }
 
 /// Options for creating a directory: `std::fs::DirBuilder`.

@@ -27,6 +27,7 @@ use super::file::File;
 use super::section::at_path;
 use crate::netpoll::sqe::Request;
 use crate::poll::op;
+use crate::sched::wait::offload::is_locked;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::NEVER;
 
@@ -143,7 +144,7 @@ impl OpenOptions {
     /// # Blocking
     ///
     /// Blocks the thread, in a [`blocking`](crate::blocking) section. For a device, parks the
-    /// goroutine. For a FIFO, parks it until the other side is opened. With `O_NONBLOCK` or
+    /// goroutine, unless it has locked its thread. For a FIFO, parks it until the other side is opened. With `O_NONBLOCK` or
     /// `O_PATH`, the open does not wait.
     ///
     /// # Errors
@@ -201,7 +202,7 @@ impl OpenOptions {
     }
 
     /// Opens a FIFO by polling, and a device on a kernel worker or, without a ring, on a spare
-    /// thread; on a plain thread in place.
+    /// thread; on a plain thread, or one that the goroutine has locked, in place.
     fn open_waiting(&self, path: &Path) -> io::Result<OwnedFd> {
         self.check()?;
         if is_fifo(path) {
@@ -212,8 +213,9 @@ impl OpenOptions {
             let options = self.with_flags(libc::O_NONBLOCK);
             return fifo::open(!self.read, || options.open(path)).map(OwnedFd::from);
         }
-        let Caller::Goroutine(g) = park::caller() else {
-            return at_path(path, || self.with_flags(0).open(path)).map(OwnedFd::from);
+        let g = match park::caller() {
+            Caller::Goroutine(g) if !is_locked() => g,
+            _ => return at_path(path, || self.with_flags(0).open(path)).map(OwnedFd::from),
         };
         let path = CString::new(path.as_os_str().as_bytes())?;
         let request = Request::Open {

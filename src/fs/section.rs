@@ -9,11 +9,9 @@ use std::path::Path;
 use super::mounts;
 use crate::bubble;
 use crate::poll::fd::retry;
-use crate::sched::types::current;
-use crate::sched::types::m::Carrier;
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::handoff;
-use crate::sched::wait::offload::offload;
+use crate::sched::wait::offload::offload_unless_locked;
 use crate::sched::wait::park::{self, Cancelled};
 
 /// Yields if the goroutine has run for 200 µs and others wait. Called before each such call, so
@@ -77,11 +75,6 @@ pub(super) fn choose<T: Send>(
 
 #[cold]
 fn elsewhere<T: Send>(mut call: impl FnMut() -> io::Result<T> + Send) -> io::Result<T> {
-    if current::m().is_some_and(Carrier::is_locked) {
-        // The goroutine is locked to its thread for the thread's own state, such as credentials and
-        // mount namespace. The call must use that state, so it runs in place.
-        return in_place(call);
-    }
     let _ = give_way();
-    offload(|| retry(&mut call))
+    offload_unless_locked(|| retry(&mut call))
 }

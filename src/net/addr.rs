@@ -14,7 +14,7 @@ use socket2::SockAddr;
 use crate::bubble;
 use crate::channel;
 use crate::sched::wait::current_context;
-use crate::sched::wait::offload::offload;
+use crate::sched::wait::offload::{is_locked, offload};
 use crate::sched::wait::park::{self, Caller};
 use crate::task;
 
@@ -119,7 +119,8 @@ mod simulated {
 /// [timeout](crate::time::timeout) or a [context](crate::context) ends the wait, but not the
 /// lookup: its thread goes on until libc gives up, and the end of a run waits for it. A literal
 /// address needs no lookup. A plain thread looks the name up itself, and starts a thread for it inside
-/// a timeout or a context.
+/// a timeout or a context. A goroutine that has locked its thread starts one, too, as that has the
+/// network name space of the locked one.
 ///
 /// # Errors
 ///
@@ -169,7 +170,8 @@ where
         // Nobody may wait any more.
         let _ = sender.send(offload(move || host.to_socket_addrs()));
     };
-    if is_thread {
+    if is_thread || is_locked() {
+        // The thread has the name spaces of the one that starts it.
         let builder = crate::loom::thread::Builder::new().name("windlass-lookup".to_owned());
         drop(builder.spawn(lookup)?);
     } else {

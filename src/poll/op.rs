@@ -29,7 +29,7 @@ use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::wait::current_context;
 use crate::sched::wait::handoff::{Section, bump};
-use crate::sched::wait::offload::offload;
+use crate::sched::wait::offload::{is_locked, offload};
 use crate::sched::wait::park::{self, Caller, Cancelled};
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
@@ -123,7 +123,9 @@ pub(super) fn check(g: GRef) -> io::Result<()> {
 /// done.
 pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Result<Completed> {
     let deadline = Deadline::at(deadline_ns);
-    if lacks_kernel_threads() && request.blocking().is_some() {
+    // The thread that submits a request may have other name spaces and credentials than the locked one.
+    let is_of_thread = matches!(request, Request::Connect { .. }) && is_locked();
+    if is_of_thread || lacks_kernel_threads() && request.blocking().is_some() {
         park::cancel_point()?;
         check(g)?;
         // SAFETY: by this function's contract.
@@ -283,9 +285,9 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
 }
 
 /// Carries out a request by attempts of the goroutine: one that rings refuse
-/// ([`is_denied_to_rings`]) or cannot carry out ([`note_no_kernel_threads`]), or that the epoll poller
-/// has tried in vain. Its result is final, even if the error is the same: then it was not the ring's.
-/// No part of the request was carried out before.
+/// ([`is_denied_to_rings`]) or cannot carry out ([`note_no_kernel_threads`]), that must be made on its
+/// thread, or that the epoll poller has tried in vain. Its result is final, even if the error is the
+/// same: then it was not the ring's. No part of the request was carried out before.
 ///
 /// A listener is in non-blocking mode by now (`Fd::note_made_nonblocking`).
 ///

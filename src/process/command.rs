@@ -10,7 +10,7 @@ use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 
 use super::child::{Child, reap_orphans};
 use crate::bubble;
-use crate::sched::wait::offload::offload;
+use crate::sched::wait::offload::offload_unless_locked;
 use crate::sched::wait::{current_context, park};
 
 /// A program to start: `std::process::Command`, with the methods of its `CommandExt`.
@@ -269,7 +269,7 @@ impl Command {
     /// ```
     #[must_use]
     pub fn exec(&mut self) -> io::Error {
-        offload(|| self.command.exec())
+        offload_unless_locked(|| self.command.exec())
     }
 
     /// Starts the program as a child process.
@@ -294,7 +294,7 @@ impl Command {
         );
         park::cancel_point()?;
         reap_orphans();
-        let mut child = offload(|| self.command.spawn().map(Child::new))?;
+        let mut child = offload_unless_locked(|| self.command.spawn().map(Child::new))?;
         child.kill_on_drop(self.kills_on_drop);
         Ok(child)
     }
@@ -320,7 +320,7 @@ impl Command {
     pub fn output(&mut self) -> io::Result<Output> {
         if self.is_set.is_none() {
             park::cancel_point()?;
-            return offload(|| self.command.output());
+            return offload_unless_locked(|| self.command.output());
         }
         current_context::check()?;
         self.set_unset(Stdio::null, Stdio::piped);

@@ -6,7 +6,9 @@
 //! - `std`'s code starts a child, on a spare thread. The child inherits the CPU affinity and the
 //!   priority of the caller of [`Runtime::run`](crate::Runtime::run), not those of a pinned
 //!   thread. It inherits no ring: descriptors are close-on-exec, and `fork` does not copy the
-//!   mappings. `PR_SET_PDEATHSIG` refers to the spare thread, which lives until the run ends.
+//!   mappings. `PR_SET_PDEATHSIG` refers to the spare thread, which lives until the run ends. A
+//!   goroutine that has locked its thread ([`lock_thread`](crate::task::lock_thread)) starts children
+//!   on it: they have its credentials, name spaces and signal mask.
 //! - A wait is for one child: the ring polls its pidfd, then `waitid(2)` collects the status of
 //!   this child only. Other children of the process are not affected. No SIGCHLD handler is needed.
 //!   Where a debugger gets the status first, or without pidfds, a wait asks for the status up to every

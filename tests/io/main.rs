@@ -14,6 +14,7 @@ mod fs;
 mod io;
 mod io_child;
 mod io_copy;
+mod locked_thread;
 mod poller;
 mod process;
 

@@ -14,6 +14,7 @@ use super::park::{self, Caller};
 use crate::g::status::Reason;
 use crate::loom::native::atomic::AtomicPtr;
 use crate::sched::types::current;
+use crate::sched::types::m::Carrier;
 use crate::sched::types::offload_pool::{Job, Offload};
 
 struct OffloadFrame<F, T> {
@@ -55,6 +56,26 @@ where
         Ok(value) => value,
         Err(payload) => resume_unwind(payload),
     }
+}
+
+/// As [`offload`], for a call that depends on the thread's own credentials, name spaces, directories or
+/// signal mask. A goroutine that has locked its thread may have changed these: its call blocks that
+/// thread.
+pub(crate) fn offload_unless_locked<F, T>(f: F) -> T
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    if is_locked() {
+        fork::before_blocking();
+        return handoff::blocking(f);
+    }
+    offload(f)
+}
+
+/// Whether the calling goroutine has locked its thread.
+pub(crate) fn is_locked() -> bool {
+    current::m().is_some_and(Carrier::is_locked)
 }
 
 /// # Safety
