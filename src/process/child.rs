@@ -1,6 +1,6 @@
 //! Running children, and waiting for them.
 
-use std::io::{self, Read};
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::Location;
@@ -11,13 +11,12 @@ use super::stdio::{ChildStderr, ChildStdin, ChildStdout};
 use crate::fs::File;
 use crate::loom::native::{Mutex, PoisonError};
 use crate::poll::op::Deadline;
-use crate::poll::ready;
+use crate::poll::{bytes, ready};
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::spawn;
 use crate::sys::clock::NEVER;
-use crate::sys::epoll;
 use crate::sys::process::pidfd_open;
-use crate::sys::socket;
+use crate::sys::{epoll, socket};
 
 /// The most that a pipe holds, unless its capacity was changed.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -81,8 +80,8 @@ impl Child {
     /// [`Command::kill_on_drop`](super::Command::kill_on_drop) does. The default is no.
     ///
     /// A killed child is waited for by a goroutine, so that it does not stay a zombie. Where none can
-    /// be spawned, because the run ends or the drop is on a plain thread, it is waited for when the
-    /// next command is started. Conversion into `std`'s `Child` turns this off.
+    /// be spawned, because the run ends, the goroutine panics, or the drop is on a plain thread, it is
+    /// waited for when the next command is started. Conversion into `std`'s `Child` turns this off.
     ///
     /// # Blocking
     ///
@@ -347,20 +346,22 @@ fn read_to_ends(out: Option<File>, err: Option<File>) -> io::Result<(Vec<u8>, Ve
     let mut pipes = [out, err].map(|end| (end, Vec::new()));
     let mut both = None;
     while let [(Some(out), _), (Some(err), _)] = &pipes {
+        let is_ready =
+            |end: &File| socket::poll_now(end.as_fd(), libc::POLLIN).map(|shown| shown != 0);
         match both.get_or_insert_with(|| poll_both(out, err)) {
             Ok(both) => ready::wait_until(both.as_fd(), libc::POLLIN, Deadline::at(NEVER))?,
-            // One is a regular file, which the child cannot fill.
-            Err(e) if e.raw_os_error() == Some(libc::EPERM) => break,
-            // No descriptor or memory is left for it. The child runs already: look again and again.
-            Err(_) => {}
+            // No descriptor is left, or one of them is a regular file, which is always ready.
+            Err(_) => ready::look_for(|| {
+                let is_one_ready = is_ready(out)? || is_ready(err)?;
+                Ok(is_one_ready.then_some(()))
+            })?,
         }
-        let is_ready = ready::look_for(|| {
-            let out = socket::poll_now(out.as_fd(), libc::POLLIN)? != 0;
-            let err = socket::poll_now(err.as_fd(), libc::POLLIN)? != 0;
-            Ok((out || err).then_some([out, err]))
-        })?;
-        for ((end, bytes), _) in pipes.iter_mut().zip(is_ready).filter(|(_, is)| *is) {
-            read_some(end, bytes)?;
+        for (end, bytes) in &mut pipes {
+            if let Some(pipe) = end
+                && is_ready(pipe)?
+            {
+                read_some(end, bytes)?;
+            }
         }
     }
     for (end, bytes) in &mut pipes {
@@ -371,32 +372,23 @@ fn read_to_ends(out: Option<File>, err: Option<File>) -> io::Result<(Vec<u8>, Ve
 }
 
 /// An epoll instance that is readable when one of them is.
-///
-/// # Errors
-///
-/// `EPERM` if one is a regular file.
 fn poll_both(out: &File, err: &File) -> io::Result<OwnedFd> {
     let both = epoll::create()?;
     for end in [out, err] {
-        let events = libc::EPOLLIN as u32;
-        epoll::set(both.as_raw_fd(), end.as_raw_fd(), events, 0)?;
+        let (both, end) = (both.as_raw_fd(), end.as_raw_fd());
+        epoll::set(both, end, libc::EPOLLIN as u32, 0)?;
     }
     Ok(both)
 }
 
-/// Reads once, and closes the pipe at its end.
+/// Reads once, also where the pipe is in non-blocking mode, and closes it at its end.
 fn read_some(end: &mut Option<File>, bytes: &mut Vec<u8>) -> io::Result<usize> {
     let Some(pipe) = end else {
         return Ok(0);
     };
     let before = bytes.len();
     bytes.resize(before + PIPE_BYTES, 0);
-    let n = loop {
-        match pipe.read(&mut bytes[before..]) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            n => break n,
-        }
-    };
+    let n = bytes::read(pipe.as_fd(), &mut bytes[before..]);
     bytes.truncate(before + *n.as_ref().unwrap_or(&0));
     if matches!(n, Ok(0)) {
         *end = None;

@@ -16,7 +16,7 @@ use crate::util;
 use windlass::context::Context;
 use windlass::fs::File;
 use windlass::net::UnixStream;
-use windlass::process::{ChildStdout, Command, Stdio};
+use windlass::process::{ChildStderr, ChildStdout, Command, Stdio};
 use windlass::time::{Elapsed, timeout};
 use windlass::{spawn, yield_now};
 
@@ -813,6 +813,30 @@ fn pipes_have_deadlines_as_files_and_go_back_to_std() {
         let mut child = std::process::Child::from(child);
         child.stdin.take().unwrap().write_all(b"std").unwrap();
         assert_eq!(child.wait_with_output().unwrap().stdout, b"std");
+    });
+}
+
+#[test]
+fn an_output_in_non_blocking_mode_is_read_to_its_end() {
+    both(|| {
+        let mut child = sh("sleep 0.02; echo out")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (reader, mut writer) = io::pipe().unwrap();
+        // SAFETY: takes a descriptor and plain numbers.
+        unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        child.stderr = Some(ChildStderr::from(OwnedFd::from(reader)));
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(2 * SHORT);
+            writer.write_all(b"err")
+        });
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (&*output.stdout, &*output.stderr),
+            (&b"out\n"[..], &b"err"[..])
+        );
+        windlass::blocking(|| late.join()).unwrap().unwrap();
     });
 }
 
