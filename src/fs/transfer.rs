@@ -18,7 +18,8 @@
 //! **Remote files** (`mounts`: NFS, FUSE and the like) are read and written on spare threads,
 //! except with `O_DIRECT`, where the ring uses kernel workers.
 //!
-//! **Streams** go through the ring, which polls them.
+//! **Streams** go through the ring, which polls them. Calls for no bytes are made in place: they do not
+//! wait, but a poll would.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -185,7 +186,7 @@ impl Raw {
         let len = buf.len().min(MAX_LEN);
         let buf = &mut buf[..len];
         match (self.kind, self.goroutine()) {
-            (Kind::Stream, g) => {
+            (Kind::Stream, g) if !buf.is_empty() => {
                 let request = self.read_request(buf, HERE);
                 // SAFETY: the buffer is borrowed by the caller until this returns.
                 unsafe { self.run(g, request, deadline_ns) }
@@ -292,7 +293,7 @@ impl Raw {
         let deadline_ns = check(&self.read_deadline_ns)?;
         on_simulated_file!(self, file => file.read_vectored(bufs));
         match (self.kind, self.goroutine()) {
-            (Kind::Stream, g) => {
+            (Kind::Stream, g) if bufs.iter().any(|buf| !buf.is_empty()) => {
                 let request = Request::Readv {
                     fd: self.fd(),
                     iovec: bufs.as_ptr().cast(),
@@ -313,7 +314,7 @@ impl Raw {
         on_simulated_file!(self, file => file.write(buf));
         let buf = &buf[..buf.len().min(MAX_LEN)];
         match (self.kind, self.goroutine()) {
-            (Kind::Stream, g) => self.write_ring(g, buf, HERE, deadline_ns),
+            (Kind::Stream, g) if !buf.is_empty() => self.write_ring(g, buf, HERE, deadline_ns),
             _ => self.call(|| (&*self.file).write(buf)),
         }
     }
@@ -351,7 +352,7 @@ impl Raw {
         let deadline_ns = check(&self.write_deadline_ns)?;
         on_simulated_file!(self, file => file.write_vectored(bufs));
         match (self.kind, self.goroutine()) {
-            (Kind::Stream, g) => {
+            (Kind::Stream, g) if bufs.iter().any(|buf| !buf.is_empty()) => {
                 let request = Request::Writev {
                     fd: self.fd(),
                     iovec: bufs.as_ptr().cast(),

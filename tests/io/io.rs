@@ -443,17 +443,48 @@ fn readers_of_one_terminal_do_not_block_each_other() {
     rt.run(|| {
         let (mut screen, terminal) = util::terminal();
         for _ in 0..12 {
-            let read = || {
-                windlass::time::timeout(Duration::from_millis(40), || (&terminal).read(&mut [0; 9]))
-            };
-            let n_lines = windlass::scope(|scope| {
-                let readers: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+            let (context, canceller) = windlass::context::Context::background().with_cancel();
+            let read = || context.run(|| (&terminal).read(&mut [0; 9]));
+            windlass::scope(|scope| {
+                let (lines, read_lines) = windlass::channel::unbounded();
+                for _ in 0..4 {
+                    let lines = lines.clone();
+                    scope.spawn(move || lines.send(read().ok()).unwrap());
+                }
+                // So that most of them wait by then.
                 windlass::sleep(Duration::from_millis(5));
                 screen.write_all(b"x\n").unwrap();
-                let results = readers.into_iter().map(|reader| reader.join().unwrap());
-                results.filter(|result| matches!(result, Ok(Ok(2)))).count()
+                assert_eq!(read_lines.recv().unwrap(), Some(2));
+                canceller.cancel();
+                for _ in 1..4 {
+                    assert_eq!(read_lines.recv().unwrap(), None);
+                }
             });
-            assert_eq!(n_lines, 1);
+        }
+    });
+}
+
+/// As with `std`: a read of a terminal waits for input, but not if it is for no bytes.
+#[test]
+fn reads_and_writes_of_no_bytes_do_not_wait() {
+    util::on_thread_and_goroutine(1, || {
+        let (screen, terminal) = util::terminal();
+        // SAFETY: takes plain numbers; the descriptor is new.
+        let event = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+        for fd in [screen.as_fd(), terminal.as_fd(), event.as_fd()] {
+            let mut of_std = std::fs::File::from(fd.try_clone_to_owned().unwrap());
+            let mut of_here = windlass::fs::File::from(fd.try_clone_to_owned().unwrap());
+            let kind = |r: io::Result<usize>| r.map_err(|e| e.kind());
+            let (mut empty, more) = (IoSliceMut::new(&mut []), IoSlice::new(&[]));
+            assert_eq!(kind(of_here.read(&mut [])), kind(of_std.read(&mut [])));
+            assert_eq!(kind(of_here.write(&[])), kind(of_std.write(&[])));
+            let (here, std) = (
+                of_here.read_vectored(std::slice::from_mut(&mut empty)),
+                of_std.read_vectored(&mut []),
+            );
+            assert_eq!(kind(here), kind(std));
+            let (here, std) = (of_here.write_vectored(&[more]), of_std.write_vectored(&[]));
+            assert_eq!(kind(here), kind(std));
         }
     });
 }
@@ -473,4 +504,5 @@ crate::inside::tests! {
     the_lock_of_an_output_has_one_holder: "it uses threads",
     a_terminal_that_takes_no_more_holds_up_nobody_else: "it has a terminal of the kernel's",
     readers_of_one_terminal_do_not_block_each_other: "it has a terminal of the kernel's",
+    reads_and_writes_of_no_bytes_do_not_wait: "it has a terminal of the kernel's",
 }
