@@ -14,6 +14,7 @@
 //!   is received once. A signal that arrives after the last one was received is never lost.
 //! - SIGKILL, SIGSTOP, SIGSEGV, SIGILL and SIGFPE are refused. The first two cannot be caught. The
 //!   others report a fault of the running thread, not an event.
+//! - A child of `fork` needs listeners of its own: those of the parent hear nothing there.
 //! - The default action of a signal is not restored when its last listener is dropped. The signal
 //!   is then ignored.
 
@@ -148,10 +149,7 @@ impl Signals {
         I: IntoIterator<Item = S>,
         S: Borrow<i32>,
     {
-        bubble::refuse(
-            "a signal",
-            "in a simulation, send the event through a channel",
-        );
+        refuse();
         let (reader, wake) = io::pipe()?;
         let flags = file::flags(wake.as_fd())?;
         file::set_flags(wake.as_fd(), flags | libc::O_NONBLOCK)?;
@@ -287,6 +285,14 @@ impl Iterator for &Signals {
     }
 }
 
+#[track_caller]
+fn refuse() {
+    bubble::refuse(
+        "a signal",
+        "in a simulation, send the event through a channel",
+    );
+}
+
 fn check(signal: i32) -> io::Result<()> {
     if FORBIDDEN.contains(&signal) || !(1..=MAX_SIGNAL).contains(&signal) {
         return Err(io::Error::new(
@@ -333,6 +339,8 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn ctrl_c() -> io::Result<()> {
+    // Before the action of SIGINT changes.
+    refuse();
     count_interrupts()?;
     let start = TAKEN.load(Ordering::SeqCst);
     let signals = Signals::new([SIGINT])?;
@@ -430,14 +438,19 @@ impl fmt::Display for Received {
 
 impl std::error::Error for Received {}
 
-/// Registers the handler that counts SIGINTs, at the first call. It stays registered forever.
+/// Registers the handler that counts SIGINTs, at the first call in a process: that of a parent does not
+/// count in a child of `fork`. It stays registered forever.
 fn count_interrupts() -> io::Result<()> {
     static COUNTING: Mutex<bool> = Mutex::new(false);
     /// The process that counts: not a child between fork and exec, but one that has called this.
     /// Ordering: relaxed; the handler compares it.
     static COUNTS: AtomicU32 = AtomicU32::new(0);
     let mut counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
-    COUNTS.store(process::id(), Ordering::Relaxed);
+    let pid = process::id();
+    if COUNTS.swap(pid, Ordering::Relaxed) != pid {
+        // What the parent has not taken was not sent to the child.
+        TAKEN.store(SEEN.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
     if !*counting {
         let count = || {
             if process::id() == COUNTS.load(Ordering::Relaxed) {

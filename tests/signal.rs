@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use windlass::time::{Duration, Instant};
+use windlass::time::{Duration, Instant, timeout};
 
 use windlass::context::{Context, Error};
 use windlass::fs::{self, File};
@@ -206,6 +206,48 @@ fn ctrl_c_wakes_all_and_forgets_none() {
         });
         send(SIGINT);
         ctrl_c().unwrap();
+    });
+}
+
+#[test]
+fn ctrl_c_returns_in_a_child_of_fork() {
+    alone("ctrl_c_returns_in_a_child_of_fork", || {
+        let waiter = std::thread::spawn(|| ctrl_c().unwrap());
+        while !waiter.is_finished() {
+            windlass::sleep(SHORT);
+            // It may not listen yet: then this ends the process, unless another one does.
+            let _guard = Signals::new([SIGINT]).unwrap();
+            send(SIGINT);
+        }
+        waiter.join().unwrap();
+        // Nothing is left over for the child.
+        while timeout(SHORT, ctrl_c).is_ok() {}
+        // SAFETY: the child calls nothing that another thread may have locked, and runs no
+        // destructors.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let status = i32::from(ctrl_c().is_err());
+            // SAFETY: takes a plain number.
+            unsafe { libc::_exit(status) };
+        }
+        let begun = Instant::now();
+        let status = loop {
+            // SAFETY: takes plain integers, and a place for the status.
+            let (ended, status) = unsafe {
+                let mut status = 0;
+                libc::kill(child, SIGINT);
+                (libc::waitpid(child, &raw mut status, libc::WNOHANG), status)
+            };
+            if ended == child {
+                break status;
+            }
+            if begun.elapsed() > Duration::from_secs(10) {
+                // SAFETY: as above.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+            }
+            windlass::sleep(SHORT);
+        };
+        assert_eq!(status, 0, "it waits for ever");
     });
 }
 

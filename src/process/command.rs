@@ -269,6 +269,7 @@ impl Command {
     /// ```
     #[must_use]
     pub fn exec(&mut self) -> io::Error {
+        refuse();
         offload_unless_locked(|| self.command.exec())
     }
 
@@ -288,10 +289,7 @@ impl Command {
     /// See [`Child`].
     #[track_caller]
     pub fn spawn(&mut self) -> io::Result<Child> {
-        bubble::refuse(
-            "a child process",
-            "in a simulation, spawn a goroutine that does its work",
-        );
+        refuse();
         park::cancel_point()?;
         reap_orphans();
         let mut child = offload_unless_locked(|| self.command.spawn().map(Child::new))?;
@@ -319,6 +317,7 @@ impl Command {
     /// See [`Command`].
     pub fn output(&mut self) -> io::Result<Output> {
         if self.is_set.is_none() {
+            refuse();
             park::cancel_point()?;
             return offload_unless_locked(|| self.command.output());
         }
@@ -401,6 +400,15 @@ impl Command {
     pub fn get_current_dir(&self) -> Option<&Path> {
         self.command.get_current_dir()
     }
+}
+
+/// Refuses to start a program in a simulation.
+#[track_caller]
+fn refuse() {
+    bubble::refuse(
+        "a child process",
+        "in a simulation, spawn a goroutine that does its work",
+    );
 }
 
 impl From<std_process::Command> for Command {

@@ -265,6 +265,15 @@ fn settle_is_for_simulations() {
     sim::settle();
 }
 
+/// Whether the process has a handler for SIGINT.
+fn catches_interrupts() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let caught = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:\t"));
+    u64::from_str_radix(caught.unwrap(), 16).unwrap() & 1 << (libc::SIGINT - 1) != 0
+}
+
 #[test]
 fn the_real_world_is_refused() {
     type Call = fn();
@@ -287,8 +296,16 @@ fn the_real_world_is_refused() {
         ("a child process", || {
             drop(windlass::process::Command::new("true").spawn());
         }),
+        ("a child process", || {
+            panic!("{}", windlass::process::Command::new("true").exec());
+        }),
+        ("a child process", || {
+            let true_of_std = std::process::Command::new("true");
+            drop(windlass::process::Command::from(true_of_std).output());
+        }),
         ("a signal", || drop(windlass::signal::ctrl_c())),
     ];
+    let before = catches_interrupts();
     for (what, call) in calls {
         let failure = fails(&one(), call);
         assert_eq!(failure.kind(), FailureKind::Panic);
@@ -300,6 +317,8 @@ fn the_real_world_is_refused() {
     }
     windlass::blocking(|| ());
     drop(windlass::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    // A call that was refused has not changed what SIGINT does.
+    assert_eq!(catches_interrupts(), before);
 }
 
 #[test]
