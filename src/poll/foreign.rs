@@ -1,5 +1,5 @@
-//! Waits for callers that must not unwind: functions that C and `std` call. For windlass-hook only;
-//! not part of the public interface.
+//! Waits for callers that must not unwind: functions that C and `std` call. For windlass-hook, and
+//! windlass-hyper; not part of the public interface.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -68,9 +68,10 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -78,8 +79,8 @@ use hyper::rt;
 use socket2::SockRef;
 
 use windlass::context::{self, Canceller};
+use windlass::foreign::{NEVER, Waits};
 use windlass::future;
-use windlass::io::{wait_readable, wait_writable};
 use windlass::sync::{Mutex, MutexGuard};
 use windlass::task::{self, Task};
 
@@ -112,14 +113,23 @@ struct Shared {
 }
 
 /// One direction of the socket.
-#[derive(Default)]
-struct Side(Mutex<Waiting>);
+struct Side {
+    /// The `poll(2)` events of this direction.
+    events: i16,
+    waiting: Mutex<Waiting>,
+    /// Whether an attempt has found something since a goroutine last began to wait. Ordering: relaxed;
+    /// it is set and taken by whoever polls the future.
+    has_found: AtomicBool,
+}
 
 #[derive(Default)]
 struct Waiting {
     waker: Option<Waker>,
     /// Whether a goroutine waits for readiness, and will wake `waker`.
     has_goroutine: bool,
+    /// The waits since an attempt last found something, while none is going on. The socket may be
+    /// shown as ready when every attempt finds nothing, as while its error queue has an entry.
+    waits: Option<Waits>,
 }
 
 impl Io {
@@ -146,8 +156,8 @@ impl Io {
         let shared = Shared {
             fd: socket.into(),
             waits,
-            read: Side::default(),
-            write: Side::default(),
+            read: Side::new(libc::POLLIN),
+            write: Side::new(libc::POLLOUT),
         };
         Io {
             shared: Arc::new(shared),
@@ -206,38 +216,38 @@ impl Io {
         &self,
         cx: &Context<'_>,
         side: fn(&Shared) -> &Side,
-        wait: fn(BorrowedFd<'_>) -> io::Result<()>,
         mut attempt: impl FnMut(SockRef<'_>) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
         loop {
             match attempt(SockRef::from(&self.shared.fd)) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.wake_when(cx, side, wait)?;
+                    self.wake_when(cx, side)?;
                     return Poll::Pending;
                 }
-                r => return Poll::Ready(r),
+                r => {
+                    side(&self.shared).has_found.store(true, Ordering::Relaxed);
+                    return Poll::Ready(r);
+                }
             }
         }
     }
 
-    fn wake_when(
-        &self,
-        cx: &Context<'_>,
-        side: fn(&Shared) -> &Side,
-        wait: fn(BorrowedFd<'_>) -> io::Result<()>,
-    ) -> io::Result<()> {
-        if !side(&self.shared).wants_goroutine(cx.waker().clone()) {
+    fn wake_when(&self, cx: &Context<'_>, side: fn(&Shared) -> &Side) -> io::Result<()> {
+        let Some(waits) = side(&self.shared).begin_wait(cx.waker().clone()) else {
             return Ok(());
-        }
-        let waits = Waits {
+        };
+        let mut wait = Wait {
             shared: Arc::clone(&self.shared),
             side,
+            waits: Some(waits),
         };
         let spawned = spawn(move || {
-            let shared = &waits.shared;
-            // If it fails, the next attempt returns the error.
-            let _ = shared.waits.run(|| wait(shared.fd.as_fd()));
+            let Wait { shared, waits, .. } = &mut wait;
+            if let Some(waits) = waits {
+                // If it fails, the next attempt returns the error.
+                let _ = shared.waits.run(|| waits.wait(shared.fd.as_raw_fd()));
+            }
         });
         spawned.map(drop)
     }
@@ -245,37 +255,49 @@ impl Io {
 
 /// Belongs to the goroutine that waits. It is dropped however the wait ends: also with the run, or because
 /// there was no goroutine for it.
-struct Waits {
+struct Wait {
     shared: Arc<Shared>,
     side: fn(&Shared) -> &Side,
+    /// There until the drop.
+    waits: Option<Waits>,
 }
 
-impl Drop for Waits {
+impl Drop for Wait {
     fn drop(&mut self) {
-        (self.side)(&self.shared).wake();
+        (self.side)(&self.shared).end_wait(self.waits.take());
     }
 }
 
 impl Side {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        lock(&self.0)
+    fn new(events: i16) -> Side {
+        Side {
+            events,
+            waiting: Mutex::default(),
+            has_found: AtomicBool::new(false),
+        }
     }
 
-    /// Stores the waker. `true` if no goroutine waits for readiness yet, so the caller has to spawn
-    /// one.
-    fn wants_goroutine(&self, waker: Waker) -> bool {
+    /// Stores the waker. Returns how to wait if no goroutine waits for readiness yet, so the caller has
+    /// to spawn one.
+    fn begin_wait(&self, waker: Waker) -> Option<Waits> {
         // Dropping a waker may run foreign code, so the old one is dropped after the unlock.
         let _old;
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.waiting);
         _old = waiting.waker.replace(waker);
-        !std::mem::replace(&mut waiting.has_goroutine, true)
+        if std::mem::replace(&mut waiting.has_goroutine, true) {
+            return None;
+        }
+        let has_found = self.has_found.swap(false, Ordering::Relaxed);
+        let begun = waiting.waits.take().filter(|_| !has_found);
+        Some(begun.unwrap_or_else(|| Waits::new(self.events, NEVER)))
     }
 
     /// Called when the wait of the goroutine is over.
-    fn wake(&self) {
+    fn end_wait(&self, waits: Option<Waits>) {
         let waker = {
-            let mut waiting = self.lock();
+            let mut waiting = lock(&self.waiting);
             waiting.has_goroutine = false;
+            waiting.waits = waits;
             waiting.waker.take()
         };
         if let Some(waker) = waker {
@@ -301,14 +323,6 @@ impl AsFd for Io {
     }
 }
 
-fn wait_read(fd: BorrowedFd<'_>) -> io::Result<()> {
-    wait_readable(fd)
-}
-
-fn wait_write(fd: BorrowedFd<'_>) -> io::Result<()> {
-    wait_writable(fd)
-}
-
 impl rt::Read for Io {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -318,7 +332,6 @@ impl rt::Read for Io {
         let received = self.poll(
             cx,
             |shared| &shared.read,
-            wait_read,
             |socket| {
                 // SAFETY: only the kernel writes to it, and it writes initialised bytes.
                 let place = unsafe { buf.as_mut() };
@@ -344,7 +357,6 @@ impl rt::Write for Io {
         self.poll(
             cx,
             |shared| &shared.write,
-            wait_write,
             |socket| socket.send_with_flags(buf, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL),
         )
     }
@@ -358,7 +370,6 @@ impl rt::Write for Io {
         self.poll(
             cx,
             |shared| &shared.write,
-            wait_write,
             |socket| socket.send_vectored_with_flags(bufs, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL),
         )
     }

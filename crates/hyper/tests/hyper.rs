@@ -15,6 +15,7 @@ mod temp;
 mod util;
 
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -292,6 +293,59 @@ fn a_dropped_socket_leaves_nobody_waiting() {
 
 /// With and without a goroutine that waits for it.
 /// A wait that the end of a run cuts short does not keep the next run from waiting.
+/// Time stamps of what was sent are in the socket's error queue, for which `poll(2)` reports an error for
+/// as long as nobody takes them.
+#[test]
+#[allow(unsafe_code)]
+fn an_entry_in_the_error_queue_does_not_make_it_spin() {
+    run(2, || {
+        let (mut stream, mut peer) = util::pair();
+        // SOF_TIMESTAMPING_TX_SOFTWARE, _SOFTWARE, _OPT_TSONLY
+        let stamps: libc::c_int = 1 << 1 | 1 << 4 | 1 << 11;
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
+        // SAFETY: the value is valid, and of the size that is stated.
+        let set = unsafe {
+            libc::setsockopt(
+                stream.as_raw_fd(),
+                level,
+                name,
+                (&raw const stamps).cast(),
+                4,
+            )
+        };
+        assert_eq!(set, 0);
+        stream.write_all(b"?").unwrap();
+        peer.read_exact(&mut [0]).unwrap();
+        util::wait_until(|| {
+            let (fd, events, revents) = (stream.as_raw_fd(), libc::POLLIN, 0);
+            let mut poll = libc::pollfd {
+                fd,
+                events,
+                revents,
+            };
+            // SAFETY: one structure, which is valid.
+            unsafe { libc::poll(&raw mut poll, 1, 0) };
+            poll.revents == libc::POLLERR
+        });
+        let late = windlass::spawn(move || {
+            windlass::sleep(Duration::from_millis(100));
+            peer.write_all(b"!").unwrap();
+            peer
+        });
+        let mut io = Io::new(stream);
+        let (mut byte, mut n_polls) = ([0], 0);
+        let mut buf = ReadBuf::new(&mut byte);
+        block_on(std::future::poll_fn(|cx| {
+            n_polls += 1;
+            Pin::new(&mut io).poll_read(cx, buf.unfilled())
+        }))
+        .unwrap();
+        assert_eq!(buf.filled(), b"!");
+        assert!(n_polls < 50, "{n_polls}");
+        late.join().unwrap();
+    });
+}
+
 #[test]
 fn a_socket_outlives_the_run_in_which_it_waited() {
     let (server, mut client) = UnixStream::pair().unwrap();
