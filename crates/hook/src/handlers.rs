@@ -27,7 +27,7 @@ const SIGNALS: usize = 65;
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 
 thread_local!(
-    /// The handlers that run on this thread. A goroutine changes threads only between them.
+    /// The handlers and sections that run on this thread. A goroutine changes threads only between them.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// The handlers that have run on this thread.
     static HANDLED: Cell<u32> = const { Cell::new(0) };
@@ -38,7 +38,16 @@ pub(crate) fn handled() -> u32 {
     HANDLED.with(Cell::get)
 }
 
-/// Whether the caller is called by a signal handler. Not inlined, and with assembly that keeps the
+/// Calls `f`, in which nothing parks. A goroutine that has lost its P is in no section of the scheduler's
+/// while it is in one of this crate's.
+pub(crate) fn without_parks<T>(f: impl FnOnce() -> T) -> T {
+    DEPTH.with(|depth| depth.set(depth.get() + 1));
+    let done = f();
+    DEPTH.with(|depth| depth.set(depth.get() - 1));
+    done
+}
+
+/// Whether the caller is called by a signal handler, or in a section. Not inlined, and with assembly that keeps the
 /// compiler from merging two calls: the goroutine may be on another thread than a moment ago.
 #[inline(never)]
 pub(crate) fn is_inside() -> bool {
@@ -55,9 +64,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     // SAFETY: the program has registered a function of this type, or with fewer arguments, under this
     // number before the kernel got this function to call.
     let handler = unsafe { transmute::<usize, Handler>(handler) };
-    DEPTH.with(|depth| depth.set(depth.get() + 1));
-    handler(signal, info, context);
-    DEPTH.with(|depth| depth.set(depth.get() - 1));
+    without_parks(|| handler(signal, info, context));
     HANDLED.with(|handled| handled.set(handled.get().wrapping_add(1)));
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use libc::{c_int, c_short, pollfd, timespec};
 use windlass::foreign::{self, NEVER};
 
+use crate::handlers;
 use crate::raw::sys;
 
 /// The calling thread's `errno`. Not inlined, and with assembly that keeps the compiler from merging
@@ -54,7 +55,7 @@ pub(crate) fn parked<T>(f: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int
 /// stays on its own.
 pub(crate) fn in_section<T>(f: impl FnOnce() -> T) -> T {
     // Handing over makes system calls, too.
-    let (done, errno) = foreign::block(|| (f(), errno()));
+    let (done, errno) = foreign::block(|| handlers::without_parks(|| (f(), errno())));
     set_errno(errno);
     done
 }
@@ -401,3 +402,7 @@ fn add(set: c_int, one: &pollfd, all: &[pollfd]) -> bool {
         Err(_) => false,
     }
 }
+
+#[cfg(test)]
+#[path = "wait_tests.rs"]
+mod tests;
