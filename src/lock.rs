@@ -28,8 +28,6 @@ pub(crate) enum Rank {
     Mode,
     /// The waiters of an epoll poller (`netpoll::waiters`).
     Poller,
-    /// Connections buffered for an `AcceptStream` (`netpoll::multishot`).
-    Multi,
     /// The multishot poll of a stream (`netpoll::multishot_poll`).
     Watch,
     /// The free buffers of a P's pool (`netpoll::pool`).

@@ -342,7 +342,7 @@ pub struct PMetrics {
     /// Operations now in flight.
     pub ring_inflight: u64,
     /// Of those, the ones that stay armed without a waiting goroutine: multishot polls of
-    /// connections that are read often, and the requests of `accept_stream`.
+    /// connections that are read often.
     pub ring_armed: u64,
     /// Timers now armed, including stale ones, whose goroutine was woken before they expired.
     pub timers: u64,

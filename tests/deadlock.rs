@@ -227,7 +227,7 @@ fn waits_for_ever() {
     std::hint::black_box(());
 }
 
-/// An accept stays armed, for a goroutine that now waits for something else.
+/// A goroutine has accepted, and now waits for something else.
 fn beside_streams() {
     run(1, || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

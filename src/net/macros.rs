@@ -355,16 +355,13 @@ macro_rules! stream {
     };
 }
 
-/// Multishot accept, the deadline and the end of a listener.
+/// The connections, the deadline and the end of a listener.
 macro_rules! listener {
     ($type:ident, $stream:ident, $example:literal) => {
         impl $type {
-            /// Returns an iterator that accepts all connections, with one multishot request
-            /// instead of one request for each connection.
-            ///
-            /// That pays if connections arrive fast and are short; see
-            /// [`AcceptStream`](super::AcceptStream). The listener's deadline applies. On a plain
-            /// thread and with the epoll fallback, accepting is the same as calling
+            /// Returns an iterator that accepts all connections; see
+            /// [`AcceptStream`](super::AcceptStream). The listener's deadline applies. Accepting is the
+            /// same as calling
             #[doc = concat!("[`", stringify!($type), "::accept`].")]
             ///
             /// # Blocking
@@ -379,8 +376,7 @@ macro_rules! listener {
             /// ```
             #[must_use]
             pub fn accept_stream(&self) -> crate::poll::accept_stream::AcceptStream<'_, $stream> {
-                self.0
-                    .accept_stream(|fd| $stream(crate::poll::fd::Fd::from(fd)))
+                self.0.accept_stream($stream)
             }
 
             /// Sets the time at which `accept` begins to fail with `WouldBlock`. `None` removes the

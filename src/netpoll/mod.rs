@@ -11,7 +11,6 @@ pub(crate) mod pool;
 pub(crate) mod sqe;
 pub(crate) mod poll_desc;
 pub(crate) mod op;
-pub(crate) mod multishot;
 pub(crate) mod multishot_poll;
 pub(crate) mod counts;
 pub(crate) mod ring;

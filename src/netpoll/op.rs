@@ -51,8 +51,6 @@ pub(crate) const ERESTARTSYS: i32 = 512;
 pub(super) enum OwnerKind {
     /// The poller that it is queued on.
     Poller,
-    /// The multishot request whose result it waits for.
-    Multishot,
     /// The multishot poll whose event it waits for.
     MultishotPoll,
 }
@@ -65,8 +63,7 @@ impl OwnerKind {
     fn from_bits(bits: usize) -> OwnerKind {
         match bits {
             0 => OwnerKind::Poller,
-            1 => OwnerKind::Multishot,
-            2 => OwnerKind::MultishotPoll,
+            1 => OwnerKind::MultishotPoll,
             _ => unreachable!("no owner is stored with these bits"),
         }
     }

@@ -1,7 +1,6 @@
 //! Cancelling a wait for an operation: whatever would end the wait withdraws the operation.
 #![allow(unsafe_code)]
 
-use super::multishot::Multishot;
 use super::multishot_poll::MultishotPoll;
 use super::op::{Op, OwnerKind};
 use super::poller::Poller;
@@ -24,15 +23,9 @@ impl Op {
                 let poller = unsafe { &*at.cast::<Poller>() };
                 poller.cancel(self)
             }
-            OwnerKind::Multishot => {
-                // SAFETY: the address was stored with its kind. While the wait is held, the
-                // goroutine's frames stay, and one of them has a reference to the request.
-                let multishot = unsafe { &*at.cast::<Multishot>() };
-                multishot.withdraw(self);
-                true
-            }
             OwnerKind::MultishotPoll => {
-                // SAFETY: as for a multishot request.
+                // SAFETY: the address was stored with its kind. While the wait is held, the
+                // goroutine's frames stay, and one of them has a reference to the poll.
                 let poll = unsafe { &*at.cast::<MultishotPoll>() };
                 poll.withdraw(self)
             }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use super::counts::Counts;
 use super::epoll::Epoll;
-use super::multishot::{By, Multishot};
 use super::multishot_poll::{MultishotPoll, RingThread};
 use super::op::{Op, OwnerKind};
 use super::pool::BufferRing;
@@ -193,25 +192,6 @@ impl Poller {
         }
     }
 
-    /// Arms a multishot accept: see [`Ring::arm_multi`]. Needs a ring.
-    ///
-    /// # Safety
-    ///
-    /// The caller holds the P.
-    #[cold]
-    pub(crate) unsafe fn arm_multi(
-        &self,
-        fd: i32,
-        multishot: &Arc<Multishot>,
-        by: (By, u64),
-        ready: &mut GList,
-    ) {
-        if let Engine::Ring(ring) = &self.engine {
-            // SAFETY: by this function's contract.
-            unsafe { ring.arm_multi(&self.counts, fd, multishot, by, ready) };
-        }
-    }
-
     /// Arms a multishot poll: see [`Ring::arm_watch`]. Needs a ring.
     ///
     /// # Safety
@@ -232,10 +212,8 @@ impl Poller {
     }
 
     /// Cancels, at the end of a run, what no goroutine of this runtime waits for any more. No other
-    /// thread uses the poller. Returns the goroutines of other runtimes that waited for the last
-    /// completion of a multishot request.
-    #[must_use]
-    pub(crate) fn drain(&self) -> GList {
+    /// thread uses the poller.
+    pub(crate) fn drain(&self) {
         const PATIENCE_NS: u64 = 10_000_000_000;
         const ASK_AGAIN_NS: u64 = 10_000_000;
         let mut ready = GList::new();
@@ -250,7 +228,7 @@ impl Poller {
             self.wait(ask_at_ns);
             self.reap(&mut ready);
         }
-        ready
+        debug_assert!(ready.is_empty(), "a goroutine waits after the end");
     }
 
     /// Asks for the cancellation of an operation in flight here. Any thread. Its completion

@@ -30,7 +30,6 @@ use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring};
 
 use super::counts::Counts;
-use super::multishot::{ArmedRequest, By, Multishot};
 use super::multishot_poll::MultishotPoll;
 use super::op::Op;
 use super::pool::BufferRing;
@@ -66,13 +65,10 @@ const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
 const TAG_ANSWER: u64 = 3;
-/// A multishot accept.
-const TAG_MULTI: u64 = 5;
 /// A multishot poll.
 pub(super) const TAG_WATCH: u64 = 6;
 pub(super) const TAGS: u64 = 7;
 const _: () = assert!(align_of::<Op>() > TAGS as usize);
-const _: () = assert!(align_of::<Multishot>() > TAGS as usize);
 const _: () = assert!(align_of::<MultishotPoll>() > TAGS as usize);
 
 /// The argument of a timed `io_uring_enter(2)` (`struct io_uring_getevents_arg`).
@@ -379,35 +375,6 @@ impl Ring {
         unsafe { self.push(counts, &entry, now_ns, ready) };
     }
 
-    /// Queues and submits a multishot accept on `fd`, for the thread `by`. It can be stopped from
-    /// here on.
-    ///
-    /// # Safety
-    ///
-    /// The caller holds the P.
-    pub(crate) unsafe fn arm_multi(
-        &self,
-        counts: &Counts,
-        fd: i32,
-        multishot: &Arc<Multishot>,
-        (by, now_ns): (By, u64),
-        ready: &mut GList,
-    ) {
-        // The ring's own reference, released at the last completion.
-        let at = Arc::into_raw(Arc::clone(multishot)).expose_provenance() as u64;
-        let name = at | TAG_MULTI;
-        multishot.begin(ArmedRequest {
-            ring_fd: self.fd(),
-            name,
-            by,
-        });
-        let entry = sqe::accept_multi(fd).user_data(name);
-        counts.begin_standing();
-        // SAFETY: the caller holds the P, and the entry points at nothing.
-        unsafe { self.push(counts, &entry, now_ns, ready) };
-        self.flush_all(counts, ready);
-    }
-
     /// Submits all queued entries.
     pub(super) fn flush_all(&self, counts: &Counts, ready: &mut GList) {
         self.flush(counts);
@@ -506,7 +473,7 @@ impl Ring {
                 continue;
             }
             if at & TAGS != 0 {
-                n += self.reap_tagged(counts, &cqe, ready);
+                self.reap_tagged(at);
                 continue;
             }
             n += 1;
@@ -527,33 +494,12 @@ impl Ring {
         n
     }
 
-    /// Handles a completion with a tag. Returns how many operations completed, those that stay
-    /// armed not counted.
+    /// Handles a completion with another tag.
     #[cold]
-    fn reap_tagged(&self, counts: &Counts, cqe: &cqueue::Entry, ready: &mut GList) -> usize {
-        let (at, result, flags) = (cqe.user_data(), cqe.result(), cqe.flags());
-        match at & TAGS {
-            TAG_EVENTFD => {
-                // The read of an earlier owner does not count.
-                if at == self.eventfd_read.get() {
-                    self.eventfd_read.set(0);
-                }
-                0
-            }
-            TAG_MULTI => {
-                let multishot =
-                    std::ptr::with_exposed_provenance::<Multishot>((at & !TAGS) as usize);
-                // SAFETY: `arm_multi` gave the address of a reference that is the ring's until the
-                // last completion.
-                let is_last = unsafe { &*multishot }.complete(result, flags, ready);
-                if is_last {
-                    counts.end_standing();
-                    // SAFETY: as above, and this is the last.
-                    drop(unsafe { Arc::from_raw(multishot) });
-                }
-                0
-            }
-            _ => 0,
+    fn reap_tagged(&self, at: u64) {
+        // The read of an earlier owner does not count.
+        if at & TAGS == TAG_EVENTFD && at == self.eventfd_read.get() {
+            self.eventfd_read.set(0);
         }
     }
 

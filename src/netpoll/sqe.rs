@@ -261,13 +261,6 @@ pub(crate) fn poll_multi(fd: i32, events: u32) -> Entry {
         .build()
 }
 
-/// Multishot accept, close-on-exec (5.19). It does not return the peers' addresses.
-pub(crate) fn accept_multi(fd: i32) -> Entry {
-    opcode::AcceptMulti::new(types::Fd(fd))
-        .flags(libc::SOCK_CLOEXEC)
-        .build()
-}
-
 /// A read of the eventfd that wakes a ring without message passing (5.1).
 pub(crate) fn read_eventfd(fd: i32, buf: *mut u64) -> Entry {
     opcode::Read::new(types::Fd(fd), buf.cast(), size_of::<u64>() as u32).build()

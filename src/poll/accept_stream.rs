@@ -1,30 +1,18 @@
-//! Accepting all connections to a listener, with one multishot request (`netpoll::multishot`).
+//! All connections to a listener, as an iterator.
 
 use std::fmt;
 use std::io;
 use std::iter::FusedIterator;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::connect::is_rings_own;
-use super::fd::{Direction, Fd};
-use super::subscription::Subscription;
+use super::fd::Fd;
 
 /// The connections to a listener, one after the other. Made by `accept_stream` of a listener, for
 /// example [`TcpListener::accept_stream`](crate::net::TcpListener::accept_stream).
 ///
-/// One request to the kernel stays armed, instead of one request for each connection, and the
-/// kernel accepts ahead of the goroutine. When 16 accepted connections wait, the kernel is made to
-/// stop until they have been taken. Connections that it accepts before it stops are stored as well,
-/// at most as many as the listener's queue held.
-///
-/// [`AcceptStream::finish`] returns the connections that were accepted ahead, so that none is lost.
-/// Dropping the value closes them. Both wait until the kernel has stopped accepting, which takes
-/// some microseconds.
-///
-/// A connection that the kernel accepts for one `AcceptStream` belongs to it. So several of them on
-/// one listener do not share the work as several goroutines that call `accept` do. The connection's
-/// `peer_addr` returns the address of the peer. On a plain thread and with the epoll fallback,
-/// connections are accepted one by one.
+/// Connections are accepted one by one, as by `accept` of the listener: what nobody asks for stays in the
+/// listener's queue. Several values on one listener share the work, as several goroutines that call `accept`
+/// do.
 ///
 /// As an iterator it never ends. After an error it may be called again.
 ///
@@ -53,16 +41,16 @@ use super::subscription::Subscription;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct AcceptStream<'a, T> {
-    connections: Subscription<'a>,
+    fd: &'a Fd,
     /// Makes a stream from an accepted socket.
-    stream_of: fn(OwnedFd) -> T,
+    stream_of: fn(Fd) -> T,
 }
 
 impl Fd {
     /// Accepts all connections, as streams of type `T`.
-    pub(crate) fn accept_stream<T>(&self, stream_of: fn(OwnedFd) -> T) -> AcceptStream<'_, T> {
+    pub(crate) fn accept_stream<T>(&self, stream_of: fn(Fd) -> T) -> AcceptStream<'_, T> {
         AcceptStream {
-            connections: Subscription::new(self),
+            fd: self,
             stream_of,
         }
     }
@@ -93,35 +81,11 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn accept(&mut self) -> io::Result<T> {
-        let fd = self.connections.fd;
-        let deadline = fd.deadline(Direction::Read)?;
-        match self.connections.next(deadline)? {
-            Some(Ok(connection)) => Ok((self.stream_of)(connection)),
-            // If the error is a firewall's, an ordinary accept fails with it as well.
-            Some(Err(errno)) if is_rings_own(errno) => {
-                fd.accept().map(|(fd, _)| (self.stream_of)(fd.into()))
-            }
-            Some(Err(errno)) => {
-                let e = io::Error::from_raw_os_error(errno);
-                fd.hold_back(&e)?;
-                Err(e)
-            }
-            None => fd
-                .accept()
-                .map(|(fd, _)| (self.stream_of)(OwnedFd::from(fd))),
-        }
+        self.fd.accept().map(|(fd, _)| (self.stream_of)(fd))
     }
 
-    /// Ends accepting, and returns the connections that were accepted but not taken. Connections
-    /// that arrive later stay in the listener's queue.
-    ///
-    /// An error that was not taken is dropped. Such errors lose no connection, and the next accept
-    /// fails with them again.
-    ///
-    /// # Blocking
-    ///
-    /// Parks the goroutine, or blocks the thread, until the kernel has stopped accepting, which
-    /// takes some microseconds.
+    /// Ends accepting, and returns the connections that were accepted and not taken. There are none: connections
+    /// that nobody has asked for stay in the listener's queue.
     ///
     /// # Examples
     ///
@@ -135,10 +99,10 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
     ///     let clients = [TcpStream::connect(addr)?, TcpStream::connect(addr)?];
     ///     let mut connections = listener.accept_stream();
     ///     let first = connections.accept()?;
-    ///     for stream in connections.finish() {
-    ///         // Was accepted ahead.
-    ///         assert_eq!(stream.local_addr()?, first.local_addr()?);
-    ///     }
+    ///     assert!(connections.finish().is_empty());
+    ///     // The other one is still there.
+    ///     let (second, _) = listener.accept()?;
+    ///     assert_eq!(second.local_addr()?, first.local_addr()?);
     ///     # drop(clients);
     ///     Ok::<(), std::io::Error>(())
     /// })?;
@@ -146,31 +110,7 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
     /// ```
     #[must_use = "connections that are dropped are closed"]
     pub fn finish(self) -> Vec<T> {
-        self.stop();
-        std::iter::from_fn(|| self.connections.take())
-            .flatten()
-            .map(self.stream_of)
-            .collect()
-    }
-}
-
-impl<T> AcceptStream<'_, T> {
-    /// Waits until the kernel has stopped accepting, if the request is armed.
-    fn stop(&self) {
-        if self.connections.is_armed() {
-            self.connections.stop();
-            self.connections.fd.hand_wake_on();
-        }
-    }
-}
-
-/// Waits until the kernel has stopped accepting, as [`AcceptStream::finish`] does: after the drop
-/// the kernel accepts no connection for this value. A goroutine that unwinds does not wait.
-impl<T> Drop for AcceptStream<'_, T> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.stop();
-        }
+        Vec::new()
     }
 }
 
@@ -187,8 +127,7 @@ impl<T: From<OwnedFd>> FusedIterator for AcceptStream<'_, T> {}
 impl<T> fmt::Debug for AcceptStream<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcceptStream")
-            .field("fd", &self.connections.fd.as_fd())
-            .field("is_armed", &self.connections.is_armed())
+            .field("fd", &self.fd.as_fd())
             .finish_non_exhaustive()
     }
 }

@@ -42,7 +42,7 @@ impl Fd {
 
     /// Delays the error of an accept if an immediate retry cannot cure it: a loop that accepts
     /// again at once would spin until a descriptor is closed. The connection stays in the queue.
-    pub(super) fn hold_back(&self, e: &io::Error) -> io::Result<()> {
+    fn hold_back(&self, e: &io::Error) -> io::Result<()> {
         if is_short_of_descriptors(e) && !self.is_nonblocking() {
             park::sleep_until(clock::now_ns() + ACCEPT_PAUSE_NS)?;
         }
@@ -120,7 +120,7 @@ impl Fd {
     /// if there is a connection now, this cancels all requests that wait for it in the rings of
     /// this runtime. Their goroutines submit new ones, and a new request checks the queue before it
     /// waits.
-    pub(super) fn hand_wake_on(&self) {
+    fn hand_wake_on(&self) {
         let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
             return;
         };

@@ -13,7 +13,6 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
@@ -27,7 +26,6 @@ use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use crate::netpoll::multishot::Multishot;
 use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::op::Interest;
 use crate::sched::wait::{cancel, current_context};
@@ -61,8 +59,6 @@ struct Shared {
     /// A timeout was set here, so it may differ from the socket's own. Ordering: relaxed, a
     /// setting.
     has_own_timeouts: AtomicBool,
-    /// Multishot requests that may be armed for the socket: see [`Fd::note_multishot`].
-    multishots: OnceLock<Box<Mutex<Vec<Weak<Multishot>>>>>,
     /// Set in a simulation.
     seat: Option<Seat>,
 }
@@ -108,15 +104,6 @@ impl Drop for Shared {
         // The poll would keep the file open.
         if let Some(watch) = self.watch.get() {
             watch.stop();
-        }
-        // So would requests whose owners were forgotten (`mem::forget` of the value that
-        // `accept_stream` returned). The others are closed already.
-        if let Some(multishots) = self.multishots.get_mut() {
-            let multishots = multishots.get_mut().unwrap_or_else(PoisonError::into_inner);
-            multishots
-                .drain(..)
-                .filter_map(|m| m.upgrade())
-                .for_each(|m| m.close());
         }
     }
 }
@@ -233,7 +220,6 @@ impl Fd {
             made_nonblocking: OnceLock::new(),
             splices: Lock::new(Rank::Mode, Splices::default()),
             has_own_timeouts: AtomicBool::new(false),
-            multishots: OnceLock::new(),
             seat,
         })
     }
@@ -399,15 +385,6 @@ impl Fd {
         }
         let (a, b) = Socket::pair(Domain::UNIX, kind, None)?;
         Ok((of(a), of(b)))
-    }
-
-    /// Records a request that may stay armed. It keeps the socket open, so it must end with the
-    /// last handle, even if its owner is forgotten.
-    pub(super) fn note_multishot(&self, multishot: &Arc<Multishot>) {
-        let multishots = self.shared.multishots.get_or_init(Box::default);
-        let mut multishots = multishots.lock().unwrap_or_else(PoisonError::into_inner);
-        multishots.retain(|multishot| multishot.strong_count() > 0);
-        multishots.push(Arc::downgrade(multishot));
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Fd> {

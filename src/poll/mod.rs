@@ -13,7 +13,6 @@ pub(crate) mod ready;
 pub(crate) mod fd;
 pub(crate) mod socket;
 pub(crate) mod recv_buf;
-mod subscription;
 mod connect;
 pub(crate) mod accept_stream;
 pub(crate) mod bytes;

@@ -586,7 +586,7 @@ fn runtimes_side_by_side_join_and_unpark_one_another() {
     assert_eq!(sums, [44_850; 3]);
 }
 
-/// What a test reads from, all of which the kernel serves by a request that stays armed.
+/// What a test reads from: a stream, for which a poll stays armed, or new connections.
 enum Reader {
     Stream(TcpStream),
     Connections(AcceptStream<'static, TcpStream>),

@@ -7,9 +7,8 @@
 //!   16 KiB or of 256 KiB, or calls `recv_owned`
 //! - `idle-read`, `idle-owned`: memory of a connection whose goroutine waits for its first
 //!   bytes, with a buffer of 16 KiB, or in `recv_owned`
-//! - `accept`: connections made and closed; one goroutine at one listener, which accepts one by
-//!   one or takes them from `accept_stream`, one for each worker at one listener, one for each
-//!   worker at a listener of its own
+//! - `accept`: connections made and closed; one goroutine at one listener, one for each worker at one
+//!   listener, one for each worker at a listener of its own
 //!
 //! With the server in a process of its own, whose CPU time alone counts:
 //!
@@ -17,7 +16,7 @@
 //!   (`ask`) or only at the end (`flow`), received by `read` (a buffer of 16 KiB for each
 //!   connection) or `recv_owned`
 //! - `storm`: 8,000 connections by 32 goroutines, closed at once or after a request and an answer of
-//!   512 bytes; accepted by one goroutine, by one for each CPU, or from `accept_stream`
+//!   512 bytes; accepted by one goroutine, or by one for each CPU
 //! - `idle-served`: memory of a server's connection that has had a message and waits for the next
 #![expect(clippy::print_stdout, reason = "the result")]
 
@@ -53,7 +52,6 @@ enum How {
     Accept,
     /// A goroutine for each CPU accepts.
     AcceptEach,
-    AcceptStream,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -333,11 +331,6 @@ fn serve(how: How) -> io::Result<()> {
                 s.spawn(|| accept_plainly(&listener));
             }
         }),
-        How::AcceptStream => {
-            for stream in listener.accept_stream() {
-                welcome(stream?);
-            }
-        }
         How::Read | How::Owned => {
             for stream in listener.incoming() {
                 let stream = stream?;
@@ -522,9 +515,7 @@ fn idle_served() -> io::Result<()> {
 }
 
 fn storm(rounds: usize) -> io::Result<()> {
-    let servers = [How::Accept, How::AcceptEach, How::AcceptStream].map(Server::start);
-    let [one, each, stays] = servers;
-    let (one, each, stays) = (one?, each?, stays?);
+    let (one, each) = (Server::start(How::Accept)?, Server::start(How::AcceptEach)?);
     // A byte, and the connection is closed; or a request, and an answer.
     for (title, bytes) in [("storm_close", 1), ("storm_request", 512)] {
         race_servers(
@@ -535,9 +526,6 @@ fn storm(rounds: usize) -> io::Result<()> {
                 ("accept", &one, &|ops| knock_with(one.addr, bytes, ops)),
                 ("accept, several", &each, &|ops| {
                     knock_with(each.addr, bytes, ops)
-                }),
-                ("accept_stream", &stays, &|ops| {
-                    knock_with(stays.addr, bytes, ops)
                 }),
             ],
         )?;
@@ -580,7 +568,6 @@ fn accept(rounds: usize, workers: usize) -> io::Result<()> {
     };
     let listener = || TcpListener::bind(ANY_PORT).map(|listener| vec![listener]);
     let one = serve(listener()?, 1, one_by_one)?;
-    let stays = serve(listener()?, 1, as_a_stream)?;
     let shared = serve(listener()?, workers, one_by_one)?;
     let listeners = TcpOptions::new().listen_group(ANY_PORT, workers)?;
     let group = serve(listeners, 1, one_by_one)?;
@@ -590,7 +577,6 @@ fn accept(rounds: usize, workers: usize) -> io::Result<()> {
         8_000,
         &[
             ("one goroutine", &|ops| knock(one, ops)),
-            ("accept_stream", &|ops| knock(stays, ops)),
             ("one listener", &|ops| knock(shared, ops)),
             ("a listener each", &|ops| knock(group, ops)),
         ],
@@ -599,12 +585,6 @@ fn accept(rounds: usize, workers: usize) -> io::Result<()> {
 
 fn one_by_one(listener: &TcpListener) {
     while let Ok((stream, _)) = listener.accept() {
-        windlass::spawn(move || greet(stream));
-    }
-}
-
-fn as_a_stream(listener: &TcpListener) {
-    for stream in listener.accept_stream().map_while(Result::ok) {
         windlass::spawn(move || greet(stream));
     }
 }

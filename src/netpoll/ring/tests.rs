@@ -1,7 +1,6 @@
 //! Tests of a ring by itself, on a plain thread: the properties that the scheduler relies on.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
@@ -9,7 +8,6 @@ use super::*;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
-use crate::netpoll::multishot::{By, MAX_AHEAD};
 use crate::netpoll::multishot_poll::{RingThread, WaitStart};
 use crate::netpoll::probe;
 
@@ -359,78 +357,6 @@ fn closing_gives_the_descriptors_back() {
         // SAFETY: fcntl takes any number.
         assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1);
     }
-}
-
-/// Arms a multishot accept.
-fn arm(ring: &Counted, listener: &TcpListener) -> Arc<Multishot> {
-    let (multishot, mut ready) = (Arc::new(Multishot::new()), GList::new());
-    let me = By {
-        m: std::ptr::from_ref(ring).cast(),
-        runtime: std::ptr::null(),
-    };
-    // SAFETY: this thread owns the ring.
-    unsafe {
-        let fd = listener.as_raw_fd();
-        ring.ring
-            .arm_multi(&ring.counts, fd, &multishot, (me, 1), &mut ready);
-    }
-    multishot
-}
-
-/// Connects, and waits until the ring has accepted.
-fn connect(ring: &Counted, listener: &TcpListener) -> TcpStream {
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let mut is_first = true;
-    reap_until(ring, || !std::mem::take(&mut is_first));
-    client
-}
-
-fn reap_until(ring: &Counted, mut done: impl FnMut() -> bool) {
-    let mut ready = GList::new();
-    while !done() {
-        ring.wait(clock::now_ns() + 5_000_000_000);
-        assert!(ring.has_unread(), "no completion came");
-        ring.reap(&mut ready);
-    }
-}
-
-#[test]
-fn an_accept_that_stays_armed_stops_when_nobody_takes() {
-    let ring = ring();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let multishot = arm(&ring, &listener);
-    let mut clients = Vec::new();
-    for _ in 0..MAX_AHEAD {
-        assert!(multishot.is_armed());
-        clients.push(connect(&ring, &listener));
-    }
-    reap_until(&ring, || !multishot.is_armed());
-    assert_eq!(ring.inflight(), 0);
-    let late = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    for client in clients {
-        let accepted = TcpStream::from(multishot.take().unwrap().unwrap());
-        assert_eq!(accepted.peer_addr().unwrap(), client.local_addr().unwrap());
-    }
-    assert!(multishot.take().is_none());
-    // The connection that came later is still in the listener's queue.
-    let (accepted, _) = listener.accept().unwrap();
-    assert_eq!(accepted.peer_addr().unwrap(), late.local_addr().unwrap());
-}
-
-#[test]
-fn a_closed_accept_closes_its_connections_and_lets_go() {
-    let ring = ring();
-    for _ in 0..10 {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let multishot = arm(&ring, &listener);
-        let mut client = connect(&ring, &listener);
-        multishot.close();
-        reap_until(&ring, || !multishot.is_armed());
-        assert_eq!(Arc::strong_count(&multishot), 1, "the ring's reference");
-        assert!(multishot.take().is_none());
-        assert_eq!(client.read(&mut [0]).unwrap(), 0, "still open");
-    }
-    assert_eq!(ring.inflight(), 0);
 }
 
 /// A multishot poll on `from`, and its waiter: a goroutine that receives into `buf`.

@@ -5,7 +5,6 @@ use super::find::stop_spinning;
 use crate::g::list::GList;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
-use crate::sched::wait::wake;
 use crate::sys::clock;
 use crate::util::ladder;
 
@@ -45,7 +44,6 @@ pub(crate) fn leave(m: &M, p: &P) {
         p.poller.flush();
         p.poller.wait(clock::now_ns() + ladder::LATE_NS);
         p.poller.reap(&mut gs);
-        gs = wake::send_out(sched, gs);
     }
     take_queue(p, &mut gs);
     sched.publish(p);

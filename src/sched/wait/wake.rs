@@ -59,20 +59,6 @@ pub(crate) fn ready_from_outside(g: GRef) {
     sched.inject(g);
 }
 
-/// Queues each goroutine of another runtime in that runtime, as a wake from outside would, and
-/// returns the others. A request that stays armed may serve a goroutine of another runtime until it
-/// has been armed anew there (`netpoll::multishot`).
-pub(crate) fn send_out(sched: &Sched, mut gs: GList) -> GList {
-    let mut own = GList::new();
-    while let Some(g) = gs.pop() {
-        match sched.owns(g) {
-            true => own.push(g),
-            false => ready_from_outside(g),
-        }
-    }
-    own
-}
-
 /// As [`ready_from_outside`], for a canceller that found the wait in the status word and took its
 /// token. Calls `first` before it queues `g`.
 pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
@@ -153,17 +139,14 @@ pub(crate) fn ready_completed(m: &M, gs: GList) {
 }
 
 /// Queues goroutines that became runnable together: the first in runnext, if few wait, the rest at
-/// the tail. A goroutine of another runtime is queued there, as in [`send_out`].
+/// the tail.
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
     let mut n_here = 0;
     let mut kicked = None;
     let mut may_overtake = p.runq.len() < OVERTAKES_BELOW;
     while let Some(g) = gs.pop() {
-        if !m.sched().owns(g) {
-            ready_from_outside(g);
-            continue;
-        }
+        debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
         if p.is_watched() && !stays(m, g) {
             continue;
         }

@@ -71,8 +71,8 @@ scenarios! {
     echo,
     /// Receives into the runtime's buffers, which a context ends and others drop.
     recv_owned,
-    /// An accept that stays, and is finished while clients connect.
-    accept_stream,
+    /// Accepts that contexts end while clients connect.
+    accept_in_contexts,
     /// A run ends while all of these are at it.
     end_of_run_of_streams,
     /// Echo over epoll.
@@ -794,21 +794,16 @@ fn three_clients(serve: impl FnOnce(&TcpListener)) {
     clients.into_iter().for_each(|g| g.join().unwrap());
 }
 
-fn accept_stream() {
+fn accept_in_contexts() {
     let rt = runtime(2);
     rt.run(|| {
         three_clients(|listener| {
-            let mut connections = listener.accept_stream();
             let ctx = soon_cancelled();
             let mut accepted = Vec::new();
-            while accepted.is_empty() {
-                // Nothing is lost if the context ends the wait.
-                match ctx.run(|| again(|| connections.accept())) {
-                    Ok(stream) => accepted.push(stream),
-                    Err(_) => accepted.push(again(|| connections.accept()).unwrap()),
-                }
+            // Nothing is lost if the context ends the wait.
+            if let Ok((stream, _)) = ctx.run(|| again(|| listener.accept())) {
+                accepted.push(stream);
             }
-            accepted.extend(connections.finish());
             while accepted.len() < 3 {
                 accepted.push(again(|| listener.accept()).unwrap().0);
             }
@@ -825,10 +820,7 @@ fn end_of_run_of_streams() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (a, b) = pair();
-        drop(spawn(move || {
-            let mut connections = listener.accept_stream();
-            while again(|| connections.accept()).is_ok() {}
-        }));
+        drop(spawn(move || while again(|| listener.accept()).is_ok() {}));
         drop(spawn(move || drop(again(|| TcpStream::connect(address)))));
         drop(spawn(move || while again(|| a.recv_owned()).is_ok() {}));
         let writer = spawn(move || write_message(b));
