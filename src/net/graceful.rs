@@ -654,7 +654,8 @@ impl Member {
             None => shared.work.0.clone(),
         };
         match ctx.run(wait) {
-            Err(error) if is_by_context(&error) => {
+            // Not one of a context inside of `wait`.
+            Err(error) if is_by_context(&error) && ctx.is_done() => {
                 // Only the end of the grace is no error.
                 shared.work.0.run(context::check)?;
                 Ok(None)

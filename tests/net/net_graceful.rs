@@ -415,6 +415,22 @@ fn another_handle_of_the_listener_is_as_it_was() {
     });
 }
 
+/// Before the stop and after it.
+#[test]
+fn a_timeout_inside_of_an_idle_wait_is_an_error() {
+    run(1, || {
+        let server = Graceful::with_grace(FOREVER);
+        let member = server.member();
+        let (stream, _peer) = UnixStream::pair().unwrap();
+        for _ in 0..2 {
+            let short = Context::background().with_timeout(MOMENT);
+            let waited = member.idle(|| short.run(|| (&stream).read(&mut [0])));
+            assert_eq!(waited.unwrap_err().kind(), ErrorKind::TimedOut);
+            server.stop();
+        }
+    });
+}
+
 /// A connection that was accepted in another way, and a plain thread that stops the server.
 #[test]
 fn members_of_ones_own() {
@@ -618,6 +634,7 @@ crate::inside::tests! {
     panics_of_handlers_are_counted_as_ends,
     unix_listeners,
     another_handle_of_the_listener_is_as_it_was,
+    a_timeout_inside_of_an_idle_wait_is_an_error,
     members_of_ones_own: "it uses threads",
     stops_race_with_connections,
     accepts_fail_for_want_of_descriptors_and_go_on: "it has a process of its own",
