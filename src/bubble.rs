@@ -26,7 +26,7 @@ pub(crate) fn now_ns() -> Option<u64> {
     current().map(Bubble::now_ns)
 }
 
-/// The same in `std`'s type.
+/// The virtual time in `std`'s type.
 #[inline(always)]
 pub(crate) fn now() -> Option<Instant> {
     current().map(Bubble::now)

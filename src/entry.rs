@@ -1,4 +1,4 @@
-//! What the code calls that the attributes of windlass-macros write. Not part of the public API.
+//! Functions that the generated code of `#[main]` and `#[test]` calls. Not part of the public API.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -1,4 +1,4 @@
-//! What a program that uses windlass must be built for. The file needs nothing else of the crate, so that a
+//! The targets that windlass can be built for. The file needs nothing else of the crate, so that a
 //! test can compile it alone.
 
 #[cfg(not(target_os = "linux"))]

@@ -20,7 +20,7 @@ use crate::sched::wait::{current_context, park};
 use crate::sync::waitq::{DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
 use crate::sys::clock::{self, NEVER};
 
-/// What happens at the instant of a plan, and afterwards.
+/// The event at the instant of a plan, and what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// One message.
@@ -35,7 +35,7 @@ pub(crate) enum Then {
 #[derive(Clone, Copy, Debug)]
 struct AlarmPlan {
     when: Option<Instant>,
-    /// The same in nanoseconds; 0 if it counts as past by every clock.
+    /// The instant in nanoseconds; 0 if it counts as past by every clock.
     when_ns: u64,
     then: Then,
 }

@@ -129,7 +129,7 @@ fn loom_channel_gives_up_a_promise() {
     });
 }
 
-/// The same, where the promise is never kept: others meet as before.
+/// As above, where the promise is never kept: others meet as before.
 #[test]
 fn loom_channel_forgotten_promise() {
     ::loom::model(|| {

@@ -49,7 +49,7 @@ use std::mem::MaybeUninit;
 use super::buffer::Buffer;
 use crate::sync::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitQueue};
 
-/// What the taker of a waiter reports to it.
+/// The report of a waiter's taker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaiterEvent {
     /// Nothing yet.
@@ -142,7 +142,7 @@ pub(super) enum Side {
     Recv,
 }
 
-/// What a select waits for.
+/// The operations that a select waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SelectWait {
     /// For a choice.
@@ -158,7 +158,7 @@ pub(super) struct Core<T> {
     cap: usize,
     claims: usize,
     promises: usize,
-    /// Those of the promises whose receivers have given up.
+    /// The promises whose receivers have given up.
     orphans: usize,
     no_senders: bool,
     no_receivers: bool,

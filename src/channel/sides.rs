@@ -1,5 +1,4 @@
-//! What channels for several senders and receivers have in common, of which each receiver sees every
-//! value: the numbers of both, what one side learns of the end of the other, and the methods for that.
+//! Parts that broadcast and watch channels share: the numbers of both, what one side learns of the end of the other, and the methods for that.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -116,7 +116,7 @@ mod sampler {
     /// Held while a profile is taken: two would take each other's samples.
     static TURN: Mutex<()> = Mutex::new(());
 
-    /// What samples have in common.
+    /// Data that all samples share.
     #[derive(PartialEq, Eq, Hash)]
     struct Place {
         is_goroutine: bool,
@@ -197,7 +197,7 @@ mod sampler {
         }
     }
 
-    /// What runs on a thread.
+    /// The goroutine or work that runs on a thread.
     fn place_on(tid: Option<i32>, walker: &mut Walker) -> Place {
         match tid.and_then(|tid| windlass_unwind::take(tid, PATIENCE_NS)) {
             Some(mut sample) => Place {

@@ -28,7 +28,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// Those of `start`. Then nothing has changed.
+    /// The errors of `start`. Then nothing has changed.
     pub(crate) fn add(
         &self,
         sched: &Arc<Sched>,

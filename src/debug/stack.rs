@@ -128,7 +128,7 @@ pub(crate) fn shows_all() -> bool {
     *SHOWS.get_or_init(|| std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value == "full"))
 }
 
-/// What is shown of a stack: [`own_frames`] without plumbing, or all.
+/// The frames of a stack that are shown: [`own_frames`] without plumbing, or all.
 pub(crate) fn shown_frames(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
     let all = shows_all();
     let shown = if all { frames } else { own_frames(frames) };

@@ -142,7 +142,7 @@ fn is_remote_in(mounts: &[Mount], path: &Path) -> bool {
     }) || lies_on_remote(mounts, &at)
 }
 
-/// The same for a path without `..`.
+/// The answer for a path without `..`.
 fn lies_on_remote(mounts: &[Mount], path: &Path) -> bool {
     let below = mounts.iter().filter(|m| path.starts_with(&m.point));
     // Of two mounts on one point, the later one is on top; `max_by_key` returns the last maximum.

@@ -1,4 +1,4 @@
-//! What `memory` is without the feature `sim`: no file is on a simulated disk.
+//! In the place of `memory` without the feature `sim`: no file is on a simulated disk.
 
 use std::ffi::OsString;
 use std::fs::{self, FileType};

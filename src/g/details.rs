@@ -1,4 +1,4 @@
-//! What only some goroutines have: a name and a label.
+//! Properties that only some goroutines have: a name and a label.
 //!
 //! The G points at it, so that a goroutine with neither pays for a null pointer.
 

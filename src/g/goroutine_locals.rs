@@ -1,4 +1,4 @@
-//! What a goroutine owns besides its stack while its code runs: the values of its task-locals, and
+//! The data that a goroutine owns besides its stack while its code runs: the values of its task-locals, and
 //! the scope of its current context.
 //!
 //! A goroutine that uses neither pays two stores: while the code runs, the payload in the G slot is

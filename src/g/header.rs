@@ -66,8 +66,8 @@ pub(crate) struct Vtable {
     drop_outcome: unsafe fn(GRef),
 }
 
-/// What `Header::out` names while the goroutine has locked an M (`LockOSThread`), then it lies in the M,
-/// or runs on a stack besides its own, then in its [`ExtraStack`].
+/// The target of `Header::out` in two cases: the goroutine has locked an M (`LockOSThread`), in which it lies
+/// then, or runs on a stack besides its own, and it lies in the [`ExtraStack`].
 #[derive(Debug)]
 pub(crate) struct OutLink {
     /// The yielder.
@@ -332,7 +332,7 @@ impl GRef {
         true
     }
 
-    /// The same after a sleep.
+    /// As above, after a sleep.
     #[inline(always)]
     pub(crate) fn prefetch_frame(self) {
         /// The extent of the frames below and above the one of the wait.

@@ -41,7 +41,7 @@
 
 use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
 
-/// What a goroutine is doing. See the table above.
+/// The state of a goroutine. See the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum GKind {
@@ -55,7 +55,7 @@ pub(crate) enum GKind {
     Dead,
 }
 
-/// What a waiting goroutine waits for. Shown in dumps; it also decides how a cancellation ends the
+/// The reason why a goroutine waits. Shown in dumps; it also decides how a cancellation ends the
 /// wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

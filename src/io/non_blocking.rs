@@ -57,7 +57,7 @@ impl<T: AsFd> Async<T> {
     ///
     /// # Errors
     ///
-    /// Those of `fcntl(2)`.
+    /// The errors of `fcntl(2)`.
     ///
     /// # Examples
     ///
@@ -119,7 +119,7 @@ impl<T: AsFd> Async<T> {
     ///
     /// # Errors
     ///
-    /// Those of `poll(2)`.
+    /// The errors of `poll(2)`.
     ///
     /// # Examples
     ///
@@ -145,7 +145,7 @@ impl<T: AsFd> Async<T> {
     ///
     /// # Errors
     ///
-    /// Those of `poll(2)`.
+    /// The errors of `poll(2)`.
     ///
     /// # Examples
     ///
@@ -169,7 +169,7 @@ impl<T: AsFd> Async<T> {
     ///
     /// # Errors
     ///
-    /// Those of `f`, and those of [`Async::readable`].
+    /// The errors of `f`, and of [`Async::readable`].
     ///
     /// # Examples
     ///
@@ -197,7 +197,7 @@ impl<T: AsFd> Async<T> {
     ///
     /// # Errors
     ///
-    /// Those of `f`, and those of [`Async::writable`].
+    /// The errors of `f`, and of [`Async::writable`].
     ///
     /// # Examples
     ///

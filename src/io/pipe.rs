@@ -34,7 +34,7 @@ fn write(seat: &Seat, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
 ///
 /// # Errors
 ///
-/// Those of `pipe(2)`, if no descriptor is free.
+/// The errors of `pipe(2)`, if no descriptor is free.
 ///
 /// # Examples
 ///
@@ -100,7 +100,7 @@ impl PipeReader {
     ///
     /// # Errors
     ///
-    /// Those of `fcntl(2)`, if no descriptor is free.
+    /// The errors of `fcntl(2)`, if no descriptor is free.
     ///
     /// # Examples
     ///
@@ -124,7 +124,7 @@ impl PipeWriter {
     ///
     /// # Errors
     ///
-    /// Those of `fcntl(2)`, if no descriptor is free.
+    /// The errors of `fcntl(2)`, if no descriptor is free.
     ///
     /// # Examples
     ///

@@ -208,7 +208,7 @@ impl Stdin {
     ///
     /// # Errors
     ///
-    /// Those of `read(2)`; `InvalidData` if the line is not UTF-8.
+    /// The errors of `read(2)`; `InvalidData` if the line is not UTF-8.
     pub fn read_line(&self, buf: &mut String) -> io::Result<usize> {
         self.for_read()?.read_line(buf)
     }
@@ -372,7 +372,7 @@ fn flush_std() {
     let _ = blocking(|| std::io::stdout().flush());
 }
 
-/// What comes before a write to the standard error: `std` has no buffer for it.
+/// The work before a write to the standard error: `std` has no buffer for it.
 fn nothing() {}
 
 /// `Write` by another writer to the same stream.

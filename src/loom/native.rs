@@ -1,4 +1,4 @@
-//! What no model of loom replaces: `std`'s types, under `cfg(loom)` too; the explorer's under
+//! Types that no model of loom replaces: `std`'s, under `cfg(loom)` too; the explorer's under
 //! `cfg(explore)`.
 //!
 //! Each name means what it means in `std`, so a file needs to change nothing but its imports.

@@ -1,4 +1,4 @@
-//! What the runtime tells the explorer's oracle; nothing in normal builds.
+//! Reports of the runtime to the explorer's oracle; empty in normal builds.
 
 #[cfg(explore)]
 pub(crate) use windlass_explorer::oracle::{

@@ -124,7 +124,7 @@ mod simulated {
 ///
 /// # Errors
 ///
-/// Those of `std::net::ToSocketAddrs` for text: `InvalidInput` without a port, and what libc says
+/// The errors of `std::net::ToSocketAddrs` for text: `InvalidInput` without a port, and what libc says
 /// of the name. That of the context, if it ended the wait.
 ///
 /// # Examples

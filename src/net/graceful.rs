@@ -634,7 +634,7 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// Those of `wait`, such as a timeout of the stream. The error of the context of the connection
+    /// The errors of `wait`, such as a timeout of the stream. The error of the context of the connection
     /// ([`context`](Member::context)) or of an ambient one if that is done.
     ///
     /// # Examples

@@ -74,7 +74,7 @@ macro_rules! settings {
             ///
             /// # Errors
             ///
-            /// Those of `fcntl(2)`, if no descriptor is free.
+            /// The errors of `fcntl(2)`, if no descriptor is free.
             ///
             /// # Examples
             ///
@@ -99,7 +99,7 @@ macro_rules! settings {
             ///
             /// # Errors
             ///
-            /// Those of `getsockopt(2)`.
+            /// The errors of `getsockopt(2)`.
             ///
             /// # Examples
             ///
@@ -121,7 +121,7 @@ macro_rules! settings {
             ///
             /// # Errors
             ///
-            /// Those of `fcntl(2)`.
+            /// The errors of `fcntl(2)`.
             ///
             /// # Examples
             ///
@@ -411,7 +411,7 @@ macro_rules! listener {
             ///
             /// # Errors
             ///
-            /// Those of `shutdown(2)`; `NotConnected` if a TCP listener was shut down before.
+            /// The errors of `shutdown(2)`; `NotConnected` if a TCP listener was shut down before.
             ///
             /// # Examples
             ///

@@ -166,7 +166,7 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// Those of `getsockname(2)`.
+    /// The errors of `getsockname(2)`.
     ///
     /// # Examples
     ///
@@ -185,7 +185,7 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`.
+    /// The errors of `setsockopt(2)`.
     ///
     /// # Examples
     ///
@@ -205,7 +205,7 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// Those of `getsockopt(2)`.
+    /// The errors of `getsockopt(2)`.
     pub fn ttl(&self) -> io::Result<u32> {
         SockRef::from(&self.0).ttl_v4()
     }
@@ -326,7 +326,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `getpeername(2)`: `NotConnected` after the peer has reset the connection, and
+    /// The errors of `getpeername(2)`: `NotConnected` after the peer has reset the connection, and
     /// others.
     ///
     /// # Examples
@@ -347,7 +347,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `getsockname(2)`.
+    /// The errors of `getsockname(2)`.
     ///
     /// # Examples
     ///
@@ -369,7 +369,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `shutdown(2)`: `NotConnected` and others.
+    /// The errors of `shutdown(2)`: `NotConnected` and others.
     ///
     /// # Examples
     ///
@@ -431,7 +431,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`.
+    /// The errors of `setsockopt(2)`.
     ///
     /// # Examples
     ///
@@ -452,7 +452,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `getsockopt(2)`.
+    /// The errors of `getsockopt(2)`.
     pub fn nodelay(&self) -> io::Result<bool> {
         SockRef::from(&self.0).tcp_nodelay()
     }
@@ -461,7 +461,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`.
+    /// The errors of `setsockopt(2)`.
     ///
     /// # Examples
     ///
@@ -482,7 +482,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `getsockopt(2)`.
+    /// The errors of `getsockopt(2)`.
     pub fn ttl(&self) -> io::Result<u32> {
         SockRef::from(&self.0).ttl_v4()
     }
@@ -494,7 +494,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`.
+    /// The errors of `setsockopt(2)`.
     ///
     /// # Examples
     ///
@@ -515,7 +515,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `getsockopt(2)`.
+    /// The errors of `getsockopt(2)`.
     pub fn quickack(&self) -> io::Result<bool> {
         SockRef::from(&self.0).tcp_quickack()
     }
@@ -572,7 +572,7 @@ pub trait TcpStreamExt {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`.
+    /// The errors of `setsockopt(2)`.
     ///
     /// # Examples
     ///
@@ -592,7 +592,7 @@ pub trait TcpStreamExt {
     ///
     /// # Errors
     ///
-    /// Those of `getsockopt(2)`.
+    /// The errors of `getsockopt(2)`.
     fn quickack(&self) -> io::Result<bool>;
 }
 

@@ -162,7 +162,7 @@ impl NodeListeners {
     ///
     /// # Errors
     ///
-    /// Those of `getsockname(2)`.
+    /// The errors of `getsockname(2)`.
     ///
     /// # Examples
     ///
@@ -314,7 +314,7 @@ impl NodeListeners {
     ///
     /// # Errors
     ///
-    /// Those of `shutdown(2)`; `NotConnected` if the listeners are shut down already. After an
+    /// The errors of `shutdown(2)`; `NotConnected` if the listeners are shut down already. After an
     /// error the other listeners are shut down as well.
     ///
     /// # Examples

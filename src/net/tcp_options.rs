@@ -533,7 +533,7 @@ impl TcpOptions {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`. Options set before the failure stay set.
+    /// The errors of `setsockopt(2)`. Options set before the failure stay set.
     ///
     /// # Examples
     ///

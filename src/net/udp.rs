@@ -265,7 +265,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Those of `getsockname(2)`.
+    /// The errors of `getsockname(2)`.
     ///
     /// # Examples
     ///
@@ -284,7 +284,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Those of `getpeername(2)`: `NotConnected` before [`UdpSocket::connect`], and others.
+    /// The errors of `getpeername(2)`: `NotConnected` before [`UdpSocket::connect`], and others.
     ///
     /// # Examples
     ///
@@ -310,7 +310,7 @@ macro_rules! options {
                 ///
                 /// # Errors
                 ///
-                /// Those of `setsockopt(2)`.
+                /// The errors of `setsockopt(2)`.
                 pub fn $set(&self, value: $type) -> io::Result<()> {
                     SockRef::from(&self.0).$set2(value)
                 }
@@ -319,7 +319,7 @@ macro_rules! options {
                 ///
                 /// # Errors
                 ///
-                /// Those of `getsockopt(2)`.
+                /// The errors of `getsockopt(2)`.
                 pub fn $get(&self) -> io::Result<$type> {
                     SockRef::from(&self.0).$get2()
                 }
@@ -405,7 +405,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`.
+    /// The errors of `setsockopt(2)`.
     ///
     /// # Examples
     ///
@@ -427,7 +427,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`.
+    /// The errors of `setsockopt(2)`.
     ///
     /// # Examples
     ///
@@ -448,7 +448,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`.
+    /// The errors of `setsockopt(2)`.
     pub fn leave_multicast_v4(&self, multiaddr: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.0.set_member_v4(multiaddr, interface, false)
     }
@@ -457,7 +457,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Those of `setsockopt(2)`.
+    /// The errors of `setsockopt(2)`.
     pub fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
         self.0.set_member_v6(multiaddr, interface, false)
     }

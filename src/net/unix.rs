@@ -162,7 +162,7 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// Those of `getsockname(2)`.
+    /// The errors of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         to_unix(&self.0.local_addr()?)
     }
@@ -286,7 +286,7 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// Those of `socketpair(2)`, if no descriptor is free.
+    /// The errors of `socketpair(2)`, if no descriptor is free.
     ///
     /// # Examples
     ///
@@ -309,7 +309,7 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// Those of `getsockname(2)`.
+    /// The errors of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         to_unix(&self.0.local_addr()?)
     }
@@ -318,7 +318,7 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// Those of `getpeername(2)`: `NotConnected` and others.
+    /// The errors of `getpeername(2)`: `NotConnected` and others.
     ///
     /// # Examples
     ///
@@ -339,7 +339,7 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// Those of `shutdown(2)`: `NotConnected` and others.
+    /// The errors of `shutdown(2)`: `NotConnected` and others.
     ///
     /// # Examples
     ///

@@ -89,7 +89,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// Those of `socket(2)`, if no descriptor is free.
+    /// The errors of `socket(2)`, if no descriptor is free.
     ///
     /// # Examples
     ///
@@ -109,7 +109,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// Those of `socketpair(2)`, if no descriptor is free.
+    /// The errors of `socketpair(2)`, if no descriptor is free.
     ///
     /// # Examples
     ///
@@ -191,7 +191,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// Those of `getsockname(2)`.
+    /// The errors of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         to_unix(&self.0.local_addr()?)
     }
@@ -200,7 +200,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// Those of `getpeername(2)`: `NotConnected` before [`UnixDatagram::connect`], and others.
+    /// The errors of `getpeername(2)`: `NotConnected` before [`UnixDatagram::connect`], and others.
     ///
     /// # Examples
     ///
@@ -399,7 +399,7 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// Those of `shutdown(2)`: `NotConnected` and others.
+    /// The errors of `shutdown(2)`: `NotConnected` and others.
     ///
     /// # Examples
     ///

@@ -96,7 +96,7 @@ impl Request {
     ///
     /// # Safety
     ///
-    /// What the request points at is valid, and not used by others during the call.
+    /// The memory that the request points at is valid, and not used by others during the call.
     pub(crate) unsafe fn attempt(&self, announced: bool) -> Attempt {
         match *self {
             Request::Recv {
@@ -212,7 +212,7 @@ impl Blocking {
     ///
     /// # Safety
     ///
-    /// What the request points at is valid, and not used by others during the call.
+    /// The memory that the request points at is valid, and not used by others during the call.
     pub(crate) unsafe fn run(self) -> i32 {
         let r = match self.0 {
             Request::Read {

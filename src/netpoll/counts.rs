@@ -10,7 +10,7 @@ pub(crate) struct Counts {
     /// Operations that have not completed, queued ones included. Ordering: relaxed; on a ring only
     /// the owner writes it, and for other threads it is a hint.
     inflight: AtomicU32,
-    /// Those of them that stay armed whether or not a goroutine waits: multishot polls and
+    /// The operations in flight that stay armed whether or not a goroutine waits: multishot polls and
     /// accepts. Ordering: as above.
     armed: AtomicU32,
     /// Calls into the kernel: `io_uring_enter`, or `epoll_wait`.

@@ -79,7 +79,7 @@ pub(crate) struct Op {
     timed_out: AtomicBool,
     /// It has ended before it was queued. Written in the commit, before the mark in the G.
     ended_at_once: Cell<bool>,
-    /// What ends its wait: an address, with the [`OwnerKind`] in its lowest bits, so that a
+    /// The receiver of its completion: an address, with the [`OwnerKind`] in its lowest bits, so that a
     /// canceller reads both at once. Null before the operation is queued. Ordering: release by the
     /// commit that queues it, acquire by a canceller.
     owner: AtomicPtr<()>,
@@ -102,7 +102,7 @@ pub(crate) struct WaiterLink {
     pub(crate) list: Option<(i32, Interest)>,
 }
 
-/// What an operation waits for.
+/// The reason why an operation waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interest {
     Read,
@@ -155,7 +155,7 @@ impl Op {
         self.owner.store(owner.cast_mut(), Ordering::Release);
     }
 
-    /// What ends its wait; `None` before it is queued.
+    /// The receiver of its completion; `None` before it is queued.
     pub(super) fn owner(&self) -> Option<(OwnerKind, *const ())> {
         oracle::touches(self);
         let owner = self.owner.load(Ordering::Acquire).cast_const();

@@ -169,7 +169,7 @@ fn send_wake(mut send: impl FnMut() -> io::Result<()>) {
     }
 }
 
-/// What the rings of a runtime can do.
+/// The abilities of a runtime's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
     /// Wake a ring by message from any thread (Linux 6.13); else by eventfd.

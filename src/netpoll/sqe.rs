@@ -107,7 +107,7 @@ pub(crate) enum Request {
 pub(crate) const HERE: u64 = u64::MAX;
 
 impl Request {
-    /// The same request on no descriptor, which completes on a ring with EBADF. `None` for requests
+    /// The request on no descriptor, which completes on a ring with EBADF. `None` for requests
     /// that are not made on sockets.
     pub(crate) fn of_no_descriptor(&self) -> Option<Request> {
         let mut request = *self;

@@ -82,7 +82,7 @@ struct Splices {
 /// attempts. One entry for each `Shared` concerned.
 static MADE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// The same of sockets that are being spliced. Locked while their mode changes: handles that were
+/// The mode of sockets that are being spliced. Locked while their mode changes: handles that were
 /// adopted one by one know nothing of each other, and the last splice ends the mode.
 static SPLICED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 

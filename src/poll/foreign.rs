@@ -220,7 +220,7 @@ pub unsafe fn connect(
 ///
 /// # Safety
 ///
-/// What the request points at stays valid until this returns.
+/// The memory that the request points at stays valid until this returns.
 unsafe fn run_in_ring(request: Request, deadline_ns: u64) -> Option<Result<usize, i32>> {
     let Caller::Goroutine(g) = park::caller() else {
         return None;

@@ -1,4 +1,4 @@
-//! What `seat` is without the feature `sim`: no descriptor is a simulated socket's.
+//! In the place of `seat` without the feature `sim`: no descriptor is a simulated socket's.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Shutdown, SocketAddr};

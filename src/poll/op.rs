@@ -115,7 +115,7 @@ pub(super) fn check(g: GRef) -> io::Result<()> {
 ///
 /// # Safety
 ///
-/// What the request points at stays valid until this returns.
+/// The memory that the request points at stays valid until this returns.
 ///
 /// # Errors
 ///

@@ -26,7 +26,7 @@ use crate::util::ladder;
 ///
 /// # Errors
 ///
-/// Those of `poll(2)`.
+/// The errors of `poll(2)`.
 ///
 /// # Examples
 ///
@@ -108,7 +108,7 @@ pub fn wait_readable_deadline(fd: impl AsFd, deadline: impl Into<Instant>) -> io
 ///
 /// # Errors
 ///
-/// Those of `poll(2)`.
+/// The errors of `poll(2)`.
 ///
 /// # Examples
 ///

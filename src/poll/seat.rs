@@ -165,7 +165,7 @@ pub(super) fn wait_until(
     Some(run(Some(deadline), |_| (id, side), ready))
 }
 
-/// What every call begins with: a switch point, and the end of a goroutine that is to end.
+/// The beginning of each call: a switch point, and the end of a goroutine that is to end.
 fn enter<'a>() -> io::Result<&'a Bubble> {
     park::perturb();
     park::cancel_point()?;

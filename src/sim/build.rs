@@ -259,7 +259,7 @@ impl Sim {
         self.no_goroutines_left || self.no_descriptors_left || self.no_messages_left
     }
 
-    /// What is left of what must not be left.
+    /// A leftover of the run that is an error.
     fn left(&self, bubble: &Bubble) -> Option<(FailureKind, Vec<String>)> {
         if self.no_descriptors_left {
             let mut lines = bubble.net(|net, _| net.left());
@@ -829,7 +829,7 @@ impl Outcome {
         })
     }
 
-    /// What happened at a place of the log.
+    /// The event at a place of the log.
     fn describe(&self, at: usize) -> String {
         match self.events.get(at) {
             None => "the end".to_owned(),

@@ -1,4 +1,4 @@
-//! What happens in a run, told by the switches between its goroutines, and by what happens to
+//! The story of a run, told by the switches between its goroutines, and by what happens to
 //! simulated hosts and links.
 
 use std::cell::{Cell, RefCell};
@@ -69,7 +69,7 @@ fn find(sched: &Sched, id: u64, stacks: &mut Stacks) -> Option<Goroutine> {
     found
 }
 
-/// What goroutine `id`, which has just been left, has done.
+/// The last act of goroutine `id`, which has just been left.
 fn line(id: u64, found: Option<Goroutine>) -> String {
     let Some(goroutine) = found else {
         return format!("goroutine {id} ends");

@@ -102,7 +102,7 @@ pub(super) struct Facts {
     pub(super) panics: Vec<Panic>,
     /// Goroutines with the most steps: their numbers and steps.
     pub(super) hottest: Vec<(u64, u64)>,
-    /// What differed, between runs with the same seed.
+    /// The difference between runs with one seed.
     pub(super) difference: Option<String>,
     /// A line for each descriptor or channel that is left.
     pub(super) left: Vec<String>,
@@ -111,9 +111,9 @@ pub(super) struct Facts {
     pub(super) schedule: Schedule,
     /// The shortest schedule found that fails in the same way.
     pub(super) shortest: Option<Schedule>,
-    /// What happens in its run.
+    /// The events of its run.
     pub(super) events: Vec<String>,
-    /// The same choices did not fail again.
+    /// Its choices did not fail again.
     pub(super) is_unrepeatable: bool,
     /// Where its trace is, or why there is none.
     pub(super) trace: Option<String>,

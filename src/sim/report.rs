@@ -1,4 +1,4 @@
-//! What happened in runs that did not fail.
+//! Reports of runs that did not fail.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
-/// What is read from text has no more choices than this: a wrong digit must not take all memory.
+/// Text has no more choices than this: a wrong digit must not take all memory.
 const MOST_CHOICES: usize = 100_000_000;
 
 /// The choices of one run: at each point where several things could happen, the number of the one

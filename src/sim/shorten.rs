@@ -75,7 +75,7 @@ fn without(choices: &[u32], part: Range<usize>) -> Vec<Vec<u32>> {
     all
 }
 
-/// What is to become less: first the choices that are not 0, then their number.
+/// The size that shortening reduces: first the choices that are not 0, then their number.
 fn weight(choices: &[u32]) -> (usize, usize) {
     let n = choices.iter().filter(|&&choice| choice != 0).count();
     let used = choices.iter().rposition(|&choice| choice != 0);

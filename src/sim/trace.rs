@@ -45,7 +45,7 @@ const EVENTS: Row = Row {
     tid: OTHER_ROWS,
 };
 
-/// What is known of a run when it is over.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Taken {
     entries: VecDeque<Entry>,
@@ -145,7 +145,7 @@ impl Clock {
     }
 }
 
-/// What a goroutine does.
+/// The state of a goroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It is not there yet, or no longer.
@@ -166,7 +166,7 @@ impl State {
     }
 }
 
-/// What a goroutine does now, and since when.
+/// The state of a goroutine now, and since when.
 #[derive(Debug)]
 struct Activity {
     state: State,
@@ -184,7 +184,7 @@ enum Lane {
     Disk(u32, &'static str),
 }
 
-/// What a lane shows now.
+/// The span that a lane shows now.
 #[derive(Debug)]
 struct Condition {
     name: &'static str,

@@ -40,7 +40,7 @@ impl TraceFile {
     ///
     /// # Errors
     ///
-    /// What is wrong, in words.
+    /// The fault, in words.
     pub(super) fn check(&self) -> Result<(), String> {
         let file = OpenOptions::new()
             .create(true)

@@ -201,7 +201,7 @@ fn loom_mutex_meets_one_that_gives_up() {
     });
 }
 
-/// The same in starving mode.
+/// As above, in starving mode.
 #[test]
 fn loom_mutex_hands_over_past_one_that_gives_up() {
     ::loom::model(|| {

@@ -105,7 +105,7 @@ pub(crate) fn deadline_ns(d: Duration) -> u64 {
         .unwrap_or(NEVER)
 }
 
-/// The same instant on this clock, rounded up; [`NEVER`] past the clock's range.
+/// An instant of `std` on this clock, rounded up; [`NEVER`] past the clock's range.
 pub(crate) fn instant_ns(when: Instant) -> u64 {
     deadline_ns(when.saturating_duration_since(now()))
 }

@@ -196,7 +196,7 @@ static QUITS: AtomicU32 = AtomicU32::new(0);
 /// The previous action of SIGQUIT.
 static BEFORE_QUIT: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// What to do after a SIGQUIT was handled.
+/// The action after a SIGQUIT was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterQuit {
     /// There was no previous handler: exit.

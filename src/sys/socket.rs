@@ -139,7 +139,7 @@ pub(crate) fn reads_before_it_fails(fd: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 ///
-/// Those of `again`, which makes another attempt: a packet may have arrived before the shutdown.
+/// The errors of `again`, which makes another attempt: a packet may have arrived before the shutdown.
 #[cold]
 pub(crate) fn recv_after_shutdown(
     fd: BorrowedFd<'_>,

@@ -455,7 +455,7 @@ impl Builder {
     }
 }
 
-/// What a [`Builder`] says, when nothing of it can fail any more.
+/// The validated settings of a [`Builder`].
 pub(crate) struct Prepared {
     place: Option<SpawnPlace>,
     options: Options,

@@ -90,7 +90,7 @@ struct Shared<E> {
     failure: Mutex<Failure<E>>,
 }
 
-/// What has ended the group, if anything.
+/// The failure that has ended the group, if any.
 struct Failure<E> {
     error: Option<E>,
     panic: Option<Box<dyn Any + Send>>,

@@ -69,7 +69,7 @@ where
     }
 }
 
-/// What the goroutine and the handle share.
+/// The state that the goroutine and the handle share.
 struct State {
     /// When the next call is due.
     due_ns: u64,
@@ -121,7 +121,7 @@ impl Caller {
     }
 }
 
-/// What the goroutine has to do.
+/// The goroutine's next step.
 enum Next {
     Call,
     WaitUntil(u64),

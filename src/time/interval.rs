@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::sleep::sleep_until;
 use crate::sys::clock;
 
-/// What an [`Interval`] does with missed ticks: those that were due before [`Interval::tick`] was
+/// The treatment of missed ticks by an [`Interval`]: those that were due before [`Interval::tick`] was
 /// called for them.
 ///
 /// # Examples

@@ -37,14 +37,14 @@ pub(super) struct OpenFile {
     pub(super) opened: (u64, u64),
 }
 
-/// What a disk consists of.
+/// The state of a disk.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) tree: Tree,
     settings: Settings,
     pub(super) open: BTreeMap<u64, OpenFile>,
     pub(super) next_open: u64,
-    /// Those that wait for locks of files: each for a permit of its own.
+    /// The waiters for locks of files: each for a permit of its own.
     waiting: Vec<Arc<Semaphore>>,
 }
 
@@ -295,7 +295,7 @@ pub(crate) fn crash(host: u32) {
     }
 }
 
-/// What happens to the disk of a host. The caller may be inside the scheduler. A host that crashes
+/// An event of a host's disk. The caller may be inside the scheduler. A host that crashes
 /// ends its goroutines, which therefore need not be woken here.
 pub(crate) fn on_event(host: u32, event: DiskEvent) {
     let Some(drive) = drive_of(host) else {

@@ -1,4 +1,4 @@
-//! What programs do with an open file of a simulated disk.
+//! Operations on an open file of a simulated disk.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -42,7 +42,7 @@ impl fmt::Debug for Handle {
 /// Which bytes a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// Those at the file's own position, which moves.
+    /// Transfers at the file's own position, which moves.
     Position,
     Offset(u64),
 }
@@ -591,7 +591,7 @@ fn gathered<'a>(bufs: &'a [IoSlice<'_>], len: usize) -> Cow<'a, [u8]> {
     Cow::Owned(all)
 }
 
-/// What a sync has to do.
+/// The work of a sync.
 #[derive(Debug)]
 struct Work {
     plan: Option<Plan>,

@@ -197,7 +197,7 @@ impl Settings {
         }
     }
 
-    /// Those that hold now.
+    /// The settings that hold now.
     pub(super) fn now(&self) -> &Disk {
         &self.now
     }

@@ -1,4 +1,4 @@
-//! What sysmon does about a P whose goroutine computes while a timer is due or the poller has
+//! Sysmon's help for a P whose goroutine computes while a timer is due or the poller has
 //! something for other goroutines, and when it looks at the P again. Functions of numbers.
 //!
 //! A P runs its due timers and reads its completions between two dispatches, so both wait while one
@@ -29,14 +29,14 @@ use crate::util::ladder;
 
 /// A thread that has used this much CPU time since an earlier look computes.
 pub(crate) const SHORT_CPU_NS: u64 = ladder::SLICE_NS / 4;
-/// The same two where goroutines are expected to compute briefly.
+/// Both bounds where goroutines are expected to compute briefly.
 const LONG_NS: u64 = ladder::HOG_NS / 2;
 const LONG_CPU_NS: u64 = LONG_NS / 2;
 /// After so many brief ones in a row, the next one is expected to be brief.
 const BRIEF_IN_A_ROW: u32 = 4;
 /// A P that makes progress runs a timer within this time.
 const DUE_FOR_NS: u64 = 3 * ladder::TICK_NS;
-/// The same, after help was needed.
+/// The interval after help was needed.
 const ALERT_GAP_NS: u64 = ladder::SLICE_NS / 2;
 /// Longest interval between two looks at a P whose goroutine computes.
 const STUCK_GAP_NS: u64 = ladder::LATE_NS / 2;
@@ -89,7 +89,7 @@ pub(crate) fn is_brief(cpu_ns: u64) -> bool {
     cpu_ns < LONG_CPU_NS
 }
 
-/// What is known of a P's poller.
+/// The known state of a P's poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollerView {
     /// Nothing is in flight.
@@ -100,7 +100,7 @@ pub(crate) enum PollerView {
     Ready,
 }
 
-/// What sysmon sees of a P that is neither idle nor in a blocking section.
+/// Sysmon's view of a P that is neither idle nor in a blocking section.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     pub(crate) now_ns: u64,
@@ -123,7 +123,7 @@ pub(crate) struct View {
     pub(crate) is_alert: bool,
 }
 
-/// What to do for the goroutines that wait.
+/// The help for the goroutines that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Help {
     Nothing,

@@ -14,7 +14,7 @@ use crate::sched::types::p::P;
 use crate::sched::types::state::{Node, Sched};
 use crate::sys::clock;
 
-/// What sysmon saw in its last round.
+/// The counts of sysmon's last round.
 #[derive(Debug, Default)]
 pub(crate) struct Rebalance {
     at_ns: u64,

@@ -56,7 +56,7 @@ const SETTLED_AFTER_NS: u64 = ladder::SLICE_NS / 2;
 /// A thread without a P that has used no CPU time for this long blocks, or gets none.
 const BLOCKS_AFTER_NS: u64 = 10 * ladder::HOG_NS;
 
-/// What sysmon saw of a P in its last round.
+/// The state of a P in sysmon's last round.
 #[derive(Clone, Copy, Debug, Default)]
 struct PSnapshot {
     dispatches: u64,
@@ -70,7 +70,7 @@ struct PSnapshot {
     section_since_ns: u64,
 }
 
-/// What sysmon saw of a P when it looked for due work there.
+/// The state of a P when sysmon last looked for due work there.
 #[derive(Clone, Copy, Debug, Default)]
 struct DueSnapshot {
     dispatches: u64,
@@ -583,7 +583,7 @@ impl<'a> Sysmon<'a> {
         }
     }
 
-    /// The same goroutine has run, or blocked its thread, for too long: retakes its P, if there is
+    /// One goroutine has run, or blocked its thread, for too long: retakes its P, if there is
     /// work for it. `is_due` says that a timer or the poller waits.
     fn retake_hog(&mut self, p: &'a P, now_ns: u64, is_due: bool) -> bool {
         let sched = self.sched;

@@ -5,7 +5,7 @@
 //! golang/go#28808). So every node keeps its numbers in one line, and a failed search reads that
 //! line and no other.
 //!
-//! The same line has a bit for each P that says whether its queue has work, so a permitted thief
+//! That line has a bit for each P that says whether its queue has work, so a permitted thief
 //! goes straight to a P with work. If bits are stale, it has read the line and the queues that have
 //! run dry since. It never reads any other queue.
 //!

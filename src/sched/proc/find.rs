@@ -227,7 +227,7 @@ fn look_at_ring(m: &M, p: &P) {
     }
 }
 
-/// What decides about the buffered events of `p`.
+/// The state of `p` that decides about its buffered events.
 #[inline(always)]
 fn events(p: &P, now_ns: u64) -> Events {
     Events {

@@ -34,7 +34,7 @@ pub(crate) enum Moment {
     Queued,
     /// Before a dispatch, with operations in flight.
     Dispatch,
-    /// The same, every [`ladder::BATCH`] times.
+    /// As the row before, every [`ladder::BATCH`] times.
     Visit,
     /// The periodic duties. The oldest entry was queued `waited_ns` ago.
     Tick { waited_ns: u64 },
@@ -104,7 +104,7 @@ impl Moment {
     }
 }
 
-/// What decides about buffered events.
+/// The state of a P that decides about buffered events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Events {
     /// Enough is in flight for batches to pay, and no goroutines compute.

@@ -124,7 +124,7 @@ pub(crate) const IN_RING: u32 = 2;
 /// The M was notified: it must wake up, as a spinner.
 const NOTIFIED: u32 = 3;
 
-/// What a notifier must do to wake the sleeper.
+/// The step by which a notifier wakes the sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeMethod {
     Nothing,

@@ -16,7 +16,7 @@ struct Node {
 }
 
 impl Node {
-    /// What `Sched::wake_for_surplus` does.
+    /// As `Sched::wake_for_surplus` does.
     fn push(&self) {
         self.work.fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
@@ -25,7 +25,7 @@ impl Node {
         }
     }
 
-    /// What `Sched::wake_in` does.
+    /// As `Sched::wake_in` does.
     fn wake(&self) {
         if self.idle.begin_wake() {
             if self.idle.claim(0) {
@@ -36,7 +36,7 @@ impl Node {
         }
     }
 
-    /// What `find::sleep` does; `true` if the M now sleeps and no wake-up is coming.
+    /// As `find::sleep` does; `true` if the M now sleeps and no wake-up is coming.
     fn sleeps_for_ever(&self, was_spinning: bool) -> bool {
         self.word.prepare(ON_FUTEX);
         self.idle.go_idle(0, was_spinning);
@@ -45,7 +45,7 @@ impl Node {
         self.work.load(Ordering::Acquire) == 0 && !self.word.is_notified()
     }
 
-    /// What `find::stop_spinning` does after the M has taken its work.
+    /// As `find::stop_spinning` does after the M has taken its work.
     fn stops_spinning(&self) {
         if self.idle.stop_spinning() && self.work.load(Ordering::Acquire) != 0 {
             self.wake();

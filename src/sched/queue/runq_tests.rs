@@ -98,7 +98,7 @@ fn the_first_goes_before_the_oldest() {
     assert!(oldest_first.eq(gs[..CAPACITY as usize].iter().rev().copied()));
 }
 
-/// The same random steps on this queue and on crossbeam's give the same order.
+/// Equal random steps on this queue and on crossbeam's give the same order.
 #[test]
 fn agrees_with_crossbeam() {
     let (q, thief) = (RunQueue::new(), RunQueue::new());

@@ -148,7 +148,7 @@ impl Stall<'_> {
     }
 }
 
-/// Who is told of stalls.
+/// The receiver of stall reports.
 pub(crate) trait OnStall: std::fmt::Debug + Send + Sync {
     /// A goroutine has stalled. `false` to be told once more a little later, if it goes
     /// on. Called by sysmon, which waits meanwhile.

@@ -1,4 +1,4 @@
-//! What happens in a simulated run, kept for its trace: the events of `trace`, each with the number of
+//! The events of a simulated run, kept for its trace: the events of `trace`, each with the number of
 //! its step, and the goroutines' names. `sim::trace` draws it.
 
 use std::cell::{Cell, RefCell};

@@ -1,4 +1,4 @@
-//! What the scheduler keeps of a simulated run: the list of goroutines that can run, from which the
+//! The scheduler's part of a simulated run: the list of goroutines that can run, from which the
 //! bubble's strategy chooses, and why the run was stopped. Only the thread of the run uses it.
 
 use std::cell::{Cell, RefCell};
@@ -105,7 +105,7 @@ pub(crate) struct Simulation {
     pub(crate) on_disk: fn(u32, DiskEvent),
     /// Called when another goroutine runs than before.
     pub(crate) on_switch: Option<OnSwitch>,
-    /// What happens, if it is to be written as a trace.
+    /// The events of the run, if it is to be written as a trace.
     pub(crate) recording: Option<Recording>,
     /// Switch points since the run was over.
     n_late: Cell<u64>,

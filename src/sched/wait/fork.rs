@@ -176,7 +176,7 @@ pub(crate) fn new_list() -> Option<ForkList> {
 
 /// The lowest address of the stack pointer at which a call of `join` goes on on this stack.
 fn lowest_sp(span: &Range<usize>) -> usize {
-    /// What is left of a stack for the code that makes no more calls of `join`: a quarter, or this.
+    /// The rest of a stack, for code that makes no more calls of `join`: a quarter, or this.
     const LEFT: usize = 64 * 1024;
     let mut room = span.end - span.start;
     if bubble::is_inside() {

@@ -1,4 +1,4 @@
-//! What happens to the goroutines of a simulated host: it crashes and restarts, stops and goes on.
+//! The life of a simulated host's goroutines: it crashes and restarts, stops and goes on.
 //!
 //! A crash cannot free a stack on which values live, so the goroutines of the host unwind. By then
 //! their host is down for good: its sockets are gone, and what destructors ask of the network

@@ -87,7 +87,7 @@ impl std::fmt::Display for Cancelled {
 
 impl std::error::Error for Cancelled {}
 
-/// What a blocking call does with its caller.
+/// The way in which a blocking call makes its caller wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Caller {
     /// A goroutine: it is parked.
@@ -193,7 +193,7 @@ pub(crate) fn may_spin() -> bool {
     sched.n_procs() > sched.n_idle.load(Ordering::Relaxed) + 1 && p.runq.is_empty()
 }
 
-/// What a parking goroutine leaves on its stack for the M.
+/// The record that a parking goroutine leaves on its stack for the M.
 #[repr(C)]
 pub(crate) struct Record {
     commit: unsafe fn(NonNull<Record>, GRef, &M) -> bool,
