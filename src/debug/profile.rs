@@ -3,8 +3,8 @@
 //! A thread outside the runtime looks at the Ms in turn, a hundred times a second. An M that has used
 //! CPU time since the last look is sampled (the crate windlass-unwind): the signal handler on its thread copies the
 //! goroutine's number, name, label and stack. The sample stands for all CPU time since the last look,
-//! so the times of a profile add up to those that the kernel has counted. Ms that sleep are not
-//! disturbed. Names of functions are looked up at the end.
+//! so the times of a profile add up to those that the kernel has counted. A thread that waits for a CPU
+//! does not answer; its next sample stands for that time, too. Ms that sleep are not disturbed. Names of functions are looked up at the end.
 
 use std::io;
 use std::time::Duration;
@@ -98,6 +98,8 @@ mod sampler {
     use std::collections::HashMap;
     use std::sync::TryLockError;
 
+    use windlass_unwind::Unanswered;
+
     use super::*;
     use crate::debug::stack::Walker;
     use crate::debug::stall::sample::copy_of;
@@ -125,6 +127,18 @@ mod sampler {
         addresses: Vec<usize>,
     }
 
+    impl Place {
+        /// Somewhere in a goroutine, or in the runtime.
+        fn unknown(is_goroutine: bool) -> Place {
+            Place {
+                is_goroutine,
+                name: None,
+                label: None,
+                addresses: Vec::new(),
+            }
+        }
+    }
+
     /// How often a place was seen, and for how much CPU time in nanoseconds.
     type Seen = HashMap<Place, (u64, u64)>;
 
@@ -149,7 +163,7 @@ mod sampler {
         let begin_ns = clock::now_ns();
         let end_ns = begin_ns + duration.as_nanos() as u64;
         let (mut used, mut seen) = (HashMap::new(), Seen::new());
-        look(sched, &mut used, |_, _| {});
+        look(sched, &mut used, |_, _| true);
         let mut next_ns = begin_ns;
         loop {
             let now_ns = clock::now_ns();
@@ -160,12 +174,18 @@ mod sampler {
             next_ns = (next_ns + period_ns).max(now_ns).min(end_ns);
             clock::nap((next_ns - now_ns).max(1));
             look(sched, &mut used, |(tid, has_g), ns| {
-                let place = place_on(has_g.then_some(tid), &mut walker);
-                let (count, sum_ns) = seen.entry(place).or_default();
-                *count += 1;
-                *sum_ns += ns;
+                let Ok(place) = place_on(has_g.then_some(tid), &mut walker) else {
+                    return false;
+                };
+                count(&mut seen, place, ns);
+                true
             });
         }
+        // Threads that have not answered since: what ran there is not known, but that it was a goroutine.
+        look(sched, &mut used, |(_, has_g), ns| {
+            count(&mut seen, Place::unknown(has_g), ns);
+            true
+        });
         Ok(Profile {
             runtime: sched.config.name.clone(),
             duration: Duration::from_nanos(clock::now_ns() - begin_ns),
@@ -174,9 +194,20 @@ mod sampler {
         })
     }
 
+    fn count(seen: &mut Seen, place: Place, ns: u64) {
+        let (count, sum_ns) = seen.entry(place).or_default();
+        *count += 1;
+        *sum_ns += ns;
+    }
+
     /// Calls `f` for each M that has used CPU time since the last look: with its thread, whether a
-    /// goroutine runs there, and the time. `used` has the times at that look.
-    fn look(sched: &Sched, used: &mut HashMap<i32, u64>, mut f: impl FnMut((i32, bool), u64)) {
+    /// goroutine runs there, and the time. `used` has the times at that look. If `f` returns `false`, the
+    /// time is part of that of the next look.
+    fn look(
+        sched: &Sched,
+        used: &mut HashMap<i32, u64>,
+        mut f: impl FnMut((i32, bool), u64) -> bool,
+    ) {
         let threads: Vec<(i32, bool)> = {
             let ms = sched.ms.lock();
             let of = |m: &M| (m.tid.load(Ordering::Relaxed), m.curg.get().is_some());
@@ -190,29 +221,31 @@ mod sampler {
             let before_ns = used.entry(thread.0).or_insert(cpu_ns);
             let ns = cpu_ns.saturating_sub(*before_ns);
             // Less waits for the next look.
-            if ns >= PERIOD.as_nanos() as u64 / 20 {
+            if ns >= PERIOD.as_nanos() as u64 / 20 && f(thread, ns) {
                 *before_ns = cpu_ns;
-                f(thread, ns);
             }
         }
     }
 
     /// The goroutine or work that runs on a thread.
-    fn place_on(tid: Option<i32>, walker: &mut Walker) -> Place {
-        match tid.and_then(|tid| windlass_unwind::take(tid, PATIENCE_NS)) {
+    ///
+    /// # Errors
+    ///
+    /// The thread does not answer, as it waits for a CPU.
+    fn place_on(tid: Option<i32>, walker: &mut Walker) -> Result<Place, Unanswered> {
+        let taken = match tid {
+            Some(tid) => windlass_unwind::take(tid, PATIENCE_NS)?,
+            None => None,
+        };
+        Ok(match taken {
             Some(mut sample) => Place {
-                is_goroutine: true,
                 name: sample.name.take(),
                 label: sample.label,
                 addresses: walker.addresses(&copy_of(sample)),
+                ..Place::unknown(true)
             },
-            None => Place {
-                is_goroutine: false,
-                name: None,
-                label: None,
-                addresses: Vec::new(),
-            },
-        }
+            None => Place::unknown(false),
+        })
     }
 
     fn samples(sched: &Sched, seen: Seen, walker: &mut Walker) -> Vec<Sample> {

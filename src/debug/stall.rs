@@ -190,7 +190,7 @@ pub(super) mod sample {
             return Ok(None);
         }
         match taken {
-            Some(s) if s.g == stall.g.as_ptr().addr() => Ok(Some(copy_of(s))),
+            Ok(Some(s)) if s.g == stall.g.as_ptr().addr() => Ok(Some(copy_of(s))),
             _ if stall.n_tries + 1 < TRIES => Err(TryAgain),
             _ => Ok(None),
         }

@@ -45,13 +45,6 @@ pub fn parks() -> bool {
         && current::m().is_some_and(is_outside)
 }
 
-/// Whether the thread carries out goroutines. It does so in a child that it has forked, too, but nothing
-/// may park there.
-#[must_use]
-pub fn is_on_m() -> bool {
-    current::m().is_some()
-}
-
 /// The waits of one call for a descriptor, between attempts that find nothing.
 #[derive(Debug)]
 pub struct Waits(waits::Waits<'static>);

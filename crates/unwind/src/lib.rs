@@ -9,5 +9,5 @@ mod modules;
 mod sample;
 mod walk;
 
-pub use sample::{Sample, Seen, WhereFn, install, take};
+pub use sample::{Sample, Seen, Unanswered, WhereFn, install, take};
 pub use walk::{Function, Registers, Walker};

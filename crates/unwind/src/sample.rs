@@ -127,20 +127,27 @@ pub fn install(where_fn: WhereFn) {
     unsafe { libc::sigaction(libc::SIGURG, &action, std::ptr::null_mut()) };
 }
 
-/// Samples a thread of this process. `None` if it does not answer within `patience_ns`, if another
-/// request is in progress, or if what runs on it is not known.
-pub fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
-    let desk = DESK.get()?;
+/// There is no answer to a request.
+#[derive(Debug)]
+pub struct Unanswered;
+
+/// Samples a thread of this process. `None` if what runs on it is not known.
+///
+/// # Errors
+///
+/// The thread does not answer within `patience_ns`, or another request is in progress.
+pub fn take(tid: i32, patience_ns: u64) -> Result<Option<Sample>, Unanswered> {
+    let desk = DESK.get().ok_or(Unanswered)?;
     let _turn = match desk.turn.try_lock() {
         Ok(turn) => turn,
         Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
-        Err(TryLockError::WouldBlock) => return None,
+        Err(TryLockError::WouldBlock) => return Err(Unanswered),
     };
     desk.tid.store(tid, Ordering::Relaxed);
     let wanted = (desk.state.load(Ordering::Relaxed) & !(NEXT - 1)).wrapping_add(NEXT) | WANTED;
     desk.state.store(wanted, Ordering::Release);
     let answered = sys::signal_thread(tid, libc::SIGURG) && desk.wait(wanted, patience_ns);
-    let sample = answered.then(|| desk.read()).flatten();
+    let sample = answered.then(|| desk.read()).ok_or(Unanswered);
     let idle = wanted & !(NEXT - 1);
     let given_up = desk
         .state
@@ -372,17 +379,17 @@ mod tests {
                     tid => break tid,
                 }
             };
-            let sample = take(tid, 10_000_000_000).unwrap();
+            let sample = take(tid, 10_000_000_000).unwrap().unwrap();
             assert_eq!((sample.g, sample.label), (7, Some(9)));
             let name = sample.name.unwrap();
             assert_eq!((name.len(), name.ends_with("9012")), (63, true));
             assert_eq!(sample.words.last(), Some(&0x5eed_5eed));
             // A thread that does not exist does not answer.
-            assert!(take(i32::MAX, 1_000_000).is_none());
-            assert!(take(tid, 10_000_000_000).is_some());
+            assert!(take(i32::MAX, 1_000_000).is_err());
+            assert!(take(tid, 10_000_000_000).unwrap().is_some());
             // What runs here is not known.
             *SPAN.lock().unwrap() = None;
-            assert!(take(tid, 10_000_000_000).is_none());
+            assert!(take(tid, 10_000_000_000).unwrap().is_none());
         });
     }
 }
