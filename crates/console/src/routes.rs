@@ -247,7 +247,6 @@ fn flight(shared: &Shared, connection: &mut Connection, request: &Request) -> io
     if request.is_head {
         return send(connection, request, &head);
     }
-    connection.begin_answer(Duration::ZERO);
     connection.answer_in_chunks(request, &head, |out| shared.handle.write_flight_record(out))?;
     Ok(request.keeps_alive)
 }
