@@ -720,6 +720,11 @@ impl<F: Fn()> Runner<'_, F> {
                 Ok(()) => {}
                 Err(payload) => note_panic_of_main(bubble, payload),
             }
+            // In the run: their destructors use its files and sockets.
+            let mains = bubble.net(|net, _| net.take_mains());
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(mains))) {
+                note_panic_of_main(bubble, payload);
+            }
             let m = current::m().expect("a goroutine runs on an M");
             // A thread that was started behind the last switch point, too.
             if m.sched().met_outside() && simulation.stopped.get().is_none() {

@@ -334,7 +334,7 @@ impl Semaphore {
 
     /// As [`Semaphore::add_permits`]; leaves the goroutine on its thread.
     #[track_caller]
-    pub(super) fn give_back(&self, n: usize) {
+    pub(crate) fn give_back(&self, n: usize) {
         if n == 0 {
             return;
         }

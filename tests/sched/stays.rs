@@ -181,6 +181,12 @@ fn they_stay_in_a_simulation() {
     let wakes = sim.run(|| {
         let mut probe = Probe::new();
         wake_others(&mut probe);
+        let held = File::create("/locked").unwrap();
+        held.lock().unwrap();
+        let other = spawn(|| File::open("/locked").unwrap().lock().unwrap());
+        (0..20).for_each(|_| yield_now());
+        probe.drops("a file whose lock another goroutine waits for", held);
+        other.join().unwrap();
         probe.end();
     });
     wakes.unwrap();

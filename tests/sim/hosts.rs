@@ -666,6 +666,43 @@ fn destructors_of_a_crash_reach_nobody() {
     });
 }
 
+/// What the closure of a host owns is dropped in the run, however that ends: its destructors write to the
+/// disk of the simulation and not to the machine's.
+#[test]
+fn closures_of_hosts_are_dropped_in_the_run() {
+    struct Guard(Arc<[AtomicU32; 2]>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0[usize::from(sim::is_simulated())].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    type Rest = fn(Host);
+    let rests: [Rest; 5] = [
+        |_| (),
+        |_| sleep(SECOND),
+        |host| {
+            host.crash();
+            host.restart();
+        },
+        |_| windlass::task::park(),
+        |_| panic!("expected"),
+    ];
+    for rest in rests {
+        let drops = Arc::new([0, 0].map(AtomicU32::new));
+        let sim = Sim::new(PROMISE).seeds(1).shorten(false);
+        let _failure = sim.run(|| {
+            drops.iter().for_each(|n| n.store(0, Ordering::Relaxed));
+            let guard = Guard(Arc::clone(&drops));
+            rest(sim::host("server", [10, 0, 0, 1], move || {
+                let _guard = &guard;
+                sleep(SECOND / 2);
+            }));
+        });
+        let [outside, inside] = [0, 1].map(|at| drops[at].load(Ordering::Relaxed));
+        assert_eq!((outside, inside), (0, 1));
+    }
+}
+
 #[test]
 fn a_host_may_crash_and_restart_itself() {
     check(|| {

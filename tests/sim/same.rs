@@ -280,6 +280,28 @@ fn a_connection_whose_directions_have_both_ended() {
     });
 }
 
+/// It takes nothing more: the connection is reset at both ends.
+#[test]
+fn bytes_for_an_end_whose_directions_have_both_ended() {
+    both(|| {
+        let (a, b) = tcp_pair();
+        a.shutdown(Shutdown::Both).unwrap();
+        assert_eq!((&b).read(&mut [0]).unwrap(), 0);
+        assert_eq!((&b).write(b"x").unwrap(), 1);
+        // The answer is under way.
+        let refused = loop {
+            match (&b).write(b"x") {
+                Ok(_) => sleep(MS),
+                refused => break errno(refused),
+            }
+        };
+        assert_eq!(refused, libc::EPIPE);
+        assert_eq!(errno((&a).read(&mut [0])), libc::ECONNRESET);
+        assert_eq!((&a).read(&mut [0]).unwrap(), 0);
+        assert_eq!((&b).read(&mut [0]).unwrap(), 0);
+    });
+}
+
 #[test]
 fn a_reader_that_reads_no_more() {
     both(|| {
@@ -656,6 +678,66 @@ fn datagram_sockets_with_a_peer() {
         c.send_to(b"x", at_b).unwrap();
         c.send_to(b"x", at_b).unwrap();
         assert!(c.take_error().unwrap().is_none());
+    });
+}
+
+/// An error of a datagram is told to a socket that is connected to where it was sent.
+#[test]
+fn errors_of_datagrams_to_others() {
+    both(|| {
+        let [socket, peer, gone] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let nobody = gone.local_addr().unwrap();
+        drop(gone);
+        socket.connect(peer.local_addr().unwrap()).unwrap();
+        socket.send_to(b"lost", nobody).unwrap();
+        socket.set_read_timeout(Some(20 * MS)).unwrap();
+        assert_eq!(kind(socket.recv(&mut [0])), ErrorKind::WouldBlock);
+        socket.connect(nobody).unwrap();
+        // The kernel limits how often it tells.
+        while socket.send(b"lost").is_ok() && kind(socket.recv(&mut [0])) == ErrorKind::WouldBlock {
+        }
+    });
+}
+
+#[test]
+fn the_largest_datagrams() {
+    both(|| {
+        for (ip, most) in [("127.0.0.1:0", 65_507), ("[::1]:0", 65_527)] {
+            let Ok(socket) = UdpSocket::bind(ip) else {
+                continue; // The machine has no IPv6.
+            };
+            let own = socket.local_addr().unwrap();
+            let too_long = vec![7; most + 1];
+            assert_eq!(errno(socket.send_to(&too_long, own)), libc::EMSGSIZE);
+            assert_eq!(socket.send_to(&too_long[1..], own).unwrap(), most);
+            assert_eq!(socket.recv(&mut vec![0; most + 1]).unwrap(), most);
+        }
+    });
+}
+
+#[test]
+fn abstract_names_of_streams_and_of_datagrams() {
+    both(|| {
+        let name = format!("windlass-same-types-{}", std::process::id());
+        let name = UnixAddr::from_abstract_name(name).unwrap();
+        let packets = UnixDatagram::bind_addr(&name).unwrap();
+        let refused = errno(UnixStream::connect_addr(&name));
+        assert_eq!(refused, libc::ECONNREFUSED);
+        let listener = UnixListener::bind_addr(&name).unwrap();
+        assert_eq!(errno(UnixDatagram::bind_addr(&name)), libc::EADDRINUSE);
+        let _client = UnixStream::connect_addr(&name).unwrap();
+        listener.accept().unwrap();
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.send_to_addr(b"abc", &name).unwrap();
+        assert_eq!(packets.recv(&mut [0; 3]).unwrap(), 3);
+        drop(packets);
+        assert_eq!(
+            errno(sender.send_to_addr(b"abc", &name)),
+            libc::ECONNREFUSED
+        );
+        // Whom it is for plays no part.
+        sender.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(errno(sender.send_to_addr(b"abc", &name)), libc::EPIPE);
     });
 }
 

@@ -48,8 +48,8 @@ pub(super) struct State {
     waiting: Vec<Arc<Semaphore>>,
 }
 
-/// Waits for locks that are over. The waiters are woken when the disk is no longer locked: that is a
-/// switch point.
+/// Waits for locks that are over. The waiters are woken when the disk is no longer locked. The destructor
+/// of a file does it, too, so it is no switch point.
 #[derive(Debug)]
 #[must_use = "somebody waits"]
 pub(super) struct Woken(Vec<Arc<Semaphore>>);
@@ -57,7 +57,7 @@ pub(super) struct Woken(Vec<Arc<Semaphore>>);
 impl Woken {
     pub(super) fn wake(self) {
         for waiter in self.0 {
-            waiter.add_permits(1);
+            waiter.give_back(1);
         }
     }
 }

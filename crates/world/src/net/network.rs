@@ -87,6 +87,7 @@ pub(super) enum Event {
     /// A sender of datagrams learns that nobody has the port.
     Unreachable {
         sender: Id,
+        to: SocketAddr,
         by_host: u32,
     },
     /// The end of a drawn fault.
@@ -213,7 +214,11 @@ impl Network {
                         self.on_datagram(dice, (sender, from_host), to_host, from, to, bytes);
                     }
                 }
-                Event::Unreachable { sender, by_host } => self.on_unreachable(sender, by_host),
+                Event::Unreachable {
+                    sender,
+                    to,
+                    by_host,
+                } => self.on_unreachable(sender, to, by_host),
                 Event::End(fault) => actions.extend(self.end_fault(dice, fault)),
             }
         }
@@ -605,6 +610,12 @@ impl Network {
     /// The program of a host, if it has one.
     pub fn main_of(&self, host: u32) -> Option<Main> {
         self.host(host).main.clone()
+    }
+
+    /// The programs of the hosts, for the caller to drop: they may own sockets. No host starts again.
+    pub fn take_mains(&mut self) -> Vec<Main> {
+        let hosts = self.hosts.iter_mut();
+        hosts.filter_map(|host| host.main.take()).collect()
     }
 
     /// How often a host was started again.

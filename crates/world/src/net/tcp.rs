@@ -657,6 +657,11 @@ impl Network {
                 self.take(peer);
                 self.answer_reset(dice, id, (to, from), &segment);
             }
+            // Who has ended both directions takes nothing more.
+            Segment::Data(_) if target.shut_read && target.shut_write => {
+                self.reset(peer, libc::ECONNRESET);
+                self.answer_reset(dice, id, (to, from), &segment);
+            }
             Segment::Data(bytes) => {
                 target.heard_ns = dice.now_ns();
                 target.inbox.extend(bytes);

@@ -12,8 +12,9 @@ use super::socket::{
     Kind, Side, Socket, UDP_EXTRA, UDP_ROOM, Udp, gather, len_of, room_of, scatter,
 };
 
-/// The most bytes of a datagram.
+/// The most bytes of a datagram, over IPv4 and over IPv6.
 const MOST_BYTES: usize = 65_507;
+const MOST_BYTES_V6: usize = 65_527;
 
 /// How much longer a datagram takes at most that others overtake, if the link has no latency.
 const OVERTAKEN_NS: u64 = 1_000_000;
@@ -96,7 +97,11 @@ impl Network {
             return Err(error(libc::EAFNOSUPPORT));
         }
         let len = len_of(bufs);
-        if len > MOST_BYTES {
+        let most = match to {
+            SocketAddr::V4(_) => MOST_BYTES,
+            SocketAddr::V6(_) => MOST_BYTES_V6,
+        };
+        if len > most {
             return Err(error(libc::EMSGSIZE));
         }
         if is_broadcast(to.ip()) && !may_broadcast {
@@ -237,11 +242,12 @@ impl Network {
             return;
         }
         match self.links.depart(dice, host, from_host, 0) {
-            Some(at_ns) if at_ns <= dice.now_ns() => self.on_unreachable(sender, host),
+            Some(at_ns) if at_ns <= dice.now_ns() => self.on_unreachable(sender, to, host),
             Some(at_ns) => self.plan(
                 at_ns,
                 Event::Unreachable {
                     sender,
+                    to,
                     by_host: host,
                 },
             ),
@@ -263,14 +269,15 @@ impl Network {
         self.wake(id, Side::Read);
     }
 
-    /// The sender of a datagram learns that nobody has the port. Only a connected socket is told.
-    pub(super) fn on_unreachable(&mut self, sender: Id, by_host: u32) {
+    /// The sender of a datagram learns that nobody has the port. Only a socket that is connected to it is
+    /// told.
+    pub(super) fn on_unreachable(&mut self, sender: Id, to: SocketAddr, by_host: u32) {
         let Some(socket) = self.sockets.get_mut(&sender) else {
             return;
         };
         let host = socket.host;
         if let Kind::Udp(udp) = &socket.kind
-            && udp.peer.is_some()
+            && udp.peer == Some(to)
             && !self.links.is_cut(by_host, host)
         {
             socket.error = Some(libc::ECONNREFUSED);

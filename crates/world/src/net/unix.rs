@@ -28,6 +28,15 @@ fn new_stream(state: UnixState) -> UnixStream {
     }
 }
 
+/// What a name is listed by: streams and sockets for packets have abstract names of their own.
+fn key(name: &Name, is_stream: bool) -> Name {
+    let mut key = name.clone();
+    if key.first() == Some(&0) {
+        key.push(u8::from(is_stream));
+    }
+    key
+}
+
 impl UnixDatagram {
     pub(super) fn has_room(&self) -> bool {
         self.inbox.len() <= UNIX_PACKETS
@@ -105,7 +114,8 @@ impl Network {
             return Err(error(libc::EINVAL));
         }
         own.clone_from(&name);
-        if self.hosts[host as usize].names.contains_key(&name) {
+        let key = key(&name, self.stream(id).is_some());
+        if self.hosts[host as usize].names.contains_key(&key) {
             // It keeps no name that it did not get.
             match &mut self.get_mut(id)?.kind {
                 Kind::UnixStream(unix) => unix.name.clear(),
@@ -114,7 +124,7 @@ impl Network {
             }
             return Err(error(libc::EADDRINUSE));
         }
-        self.host_mut(host).names.insert(name, id);
+        self.host_mut(host).names.insert(key, id);
         Ok(())
     }
 
@@ -124,9 +134,9 @@ impl Network {
             && self.host_mut(host).names.remove(path).is_some()
     }
 
-    /// The socket that has a name on a host.
-    fn named(&self, host: u32, name: &Name) -> io::Result<Id> {
-        match self.hosts[host as usize].names.get(name) {
+    /// The socket that has a name on a host, for a stream or for packets.
+    fn named(&self, host: u32, name: &Name, is_stream: bool) -> io::Result<Id> {
+        match self.hosts[host as usize].names.get(&key(name, is_stream)) {
             Some(id) if self.sockets.contains_key(id) => Ok(*id),
             Some(_) => Err(error(libc::ECONNREFUSED)),
             None if name.is_empty() => Err(error(libc::EINVAL)),
@@ -155,7 +165,7 @@ impl Network {
             UnixState::Connected(_) => return Err(error(libc::EISCONN)),
         }
         let own_name = own.name.clone();
-        let listener = self.named(host, to)?;
+        let listener = self.named(host, to, true)?;
         let of = self
             .stream(listener)
             .ok_or_else(|| error(libc::EPROTOTYPE))?;
@@ -196,7 +206,8 @@ impl Network {
             Kind::UnixDatagram(unix) => unix.peer.as_ref().map(|(peer, _)| *peer),
             _ => None,
         };
-        let named = to.and_then(|name| self.named(socket.host, name).ok());
+        let is_stream = matches!(socket.kind, Kind::UnixStream(_));
+        let named = to.and_then(|name| self.named(socket.host, name, is_stream).ok());
         named.or(peer).unwrap_or(id)
     }
 
@@ -351,7 +362,7 @@ impl Network {
     /// Sets the peer of a socket for packets.
     pub(super) fn unix_datagram_connect(&mut self, id: Id, to: &Name) -> io::Result<()> {
         let host = self.get(id)?.host;
-        let target = self.named(host, to)?;
+        let target = self.named(host, to, false)?;
         self.check_packets_to(id, target)?;
         if let Some(unix) = self.datagram_mut(id) {
             unix.peer = Some((target, to.clone()));
@@ -384,8 +395,11 @@ impl Network {
         if len > UNIX_ROOM {
             return Err(error(libc::EMSGSIZE));
         }
+        if shut {
+            return Err(error(libc::EPIPE));
+        }
         let target = match (to, peer) {
-            (Some(name), _) => self.named(host, name)?,
+            (Some(name), _) => self.named(host, name, false)?,
             (None, Some((peer, _))) if self.sockets.contains_key(&peer) => peer,
             (None, Some(_)) => {
                 // The peer is gone; the socket has none from now on.
@@ -400,7 +414,7 @@ impl Network {
         let unix = self
             .datagram_mut(target)
             .ok_or_else(|| error(libc::EPROTOTYPE))?;
-        if shut || unix.shut_read {
+        if unix.shut_read {
             return Err(error(libc::EPIPE));
         }
         if !unix.has_room() {
@@ -514,14 +528,14 @@ impl Network {
             return;
         };
         let name = match &socket.kind {
-            Kind::UnixStream(unix) => &unix.name,
-            Kind::UnixDatagram(unix) => &unix.name,
-            _ => &Name::new(),
+            Kind::UnixStream(unix) => key(&unix.name, true),
+            Kind::UnixDatagram(unix) => key(&unix.name, false),
+            _ => Name::new(),
         };
         // An abstract name is free again; a path stays, as its file does.
         let names = &mut self.host_mut(socket.host).names;
-        if name.first() == Some(&0) && names.get(name) == Some(&id) {
-            names.remove(name);
+        if name.first() == Some(&0) && names.get(&name) == Some(&id) {
+            names.remove(&name);
         }
         match socket.kind {
             Kind::UnixStream(unix) => {
