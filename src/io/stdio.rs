@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::process::Stdio;
 
 use super::reentrant::Reentrant;
+use crate::bubble;
 use crate::loom::native::{LazyLock, PoisonError};
 use crate::poll::bytes;
 use crate::sched::wait::park;
@@ -317,10 +318,12 @@ struct RawInput;
 
 impl Read for RawInput {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        refuse_in_simulation();
         unless_closed(bytes::read(Stdin(()).as_fd(), buf), 0)
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        refuse_in_simulation();
         unless_closed(bytes::read_vectored(Stdin(()).as_fd(), bufs), 0)
     }
 }
@@ -366,14 +369,27 @@ impl BufRead for StdinLock<'_> {
     }
 }
 
+/// The streams are the process's, and so are their locks: several simulations would meet there.
+#[track_caller]
+fn refuse_in_simulation() {
+    bubble::refuse(
+        "a standard stream of windlass::io",
+        "in a simulation, print with println!, or hand the code under test something that implements \
+         Read or Write",
+    );
+}
+
 /// Writes what `print!` has left in the buffer of `std`, so that the order is kept.
 fn flush_std() {
+    refuse_in_simulation();
     // What the pipe does not take, our own write will be told, too.
     let _ = blocking(|| std::io::stdout().flush());
 }
 
 /// The work before a write to the standard error: `std` has no buffer for it.
-fn nothing() {}
+fn flush_nothing() {
+    refuse_in_simulation();
+}
 
 /// `Write` by another writer to the same stream.
 macro_rules! write_by {
@@ -471,7 +487,7 @@ macro_rules! output {
 }
 
 output!(Stdout, StdoutLock, *OUTPUT, flush_std);
-output!(Stderr, StderrLock, *ERRORS, nothing);
+output!(Stderr, StderrLock, *ERRORS, flush_nothing);
 
 impl From<Stdout> for Stdio {
     /// Gives a child this process' standard output.

@@ -42,8 +42,9 @@
 //!   adds machines with addresses and names, which crash and restart. [`Link`] and [`Network`] set
 //!   the properties of the links between them, and [`Faults`] draws faults from the seed.
 //!
-//! Child processes, signals, `blocking`, `offload` and threads are not simulated: the calls panic,
-//! with a message that says what to do. A thread that a goroutine starts makes the run fail.
+//! Child processes, signals, the standard streams of [`io`](crate::io), `blocking`, `offload` and
+//! threads are not simulated: the calls panic, with a message that says what to do. A thread that a
+//! goroutine starts makes the run fail. `println!` works as ever.
 //!
 //! # Failures
 //!

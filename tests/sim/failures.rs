@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use windlass::channel::bounded;
-use windlass::io::Read;
+use windlass::io::{Read, Write};
 use windlass::sim::{self, Failure, FailureKind, Sim, Strategy};
 use windlass::sync::{Arc, Mutex, Once, Semaphore, WaitGroup};
 use windlass::time::{Duration, sleep};
@@ -304,6 +304,15 @@ fn the_real_world_is_refused() {
             drop(windlass::process::Command::from(true_of_std).output());
         }),
         ("a signal", || drop(windlass::signal::ctrl_c())),
+        ("a standard stream of windlass::io", || {
+            let _ = windlass::io::stdout().write(b"text");
+        }),
+        ("a standard stream of windlass::io", || {
+            let _ = windlass::io::stderr().write(b"text");
+        }),
+        ("a standard stream of windlass::io", || {
+            let _ = windlass::io::stdin().read(&mut [0]);
+        }),
     ];
     let before = catches_interrupts();
     for (what, call) in calls {
