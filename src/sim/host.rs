@@ -46,7 +46,8 @@ pub(super) fn bubble<'a>(what: &str) -> &'a Bubble {
 /// 192.0.2.1.
 ///
 /// The host stays when `main` returns. It may be called again, after a crash: see
-/// [`Host::restart`].
+/// [`Host::restart`]. When the main goroutine of the run has ended, and the others have ended or are
+/// about to, `main` is dropped.
 ///
 /// # Blocking
 ///
