@@ -241,7 +241,6 @@ impl Raw {
             buf: buf.as_mut_ptr(),
             len: buf.len() as u32,
             offset,
-            by_worker: false,
         }
     }
 
@@ -299,7 +298,6 @@ impl Raw {
                     iovec: bufs.as_ptr().cast(),
                     len: bufs.len().min(MAX_BUFS) as u32,
                     offset: HERE,
-                    by_worker: false,
                 };
                 // SAFETY: the buffers and their vector, which has the layout of iovecs, are
                 // borrowed by the caller until this returns.

@@ -145,7 +145,6 @@ impl Request {
                 buf,
                 len,
                 offset,
-                ..
             } => read(fd, &[whole(buf, len)], offset, announced),
             Request::Write {
                 fd,
@@ -158,7 +157,6 @@ impl Request {
                 iovec,
                 len,
                 offset,
-                ..
             } => {
                 // SAFETY: by this function's contract.
                 let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
@@ -220,7 +218,6 @@ impl Blocking {
                 buf,
                 len,
                 offset,
-                ..
             } => file::readv_at(borrow(fd), &[whole(buf, len)], offset as i64),
             Request::Write {
                 fd,
@@ -233,7 +230,6 @@ impl Blocking {
                 iovec,
                 len,
                 offset,
-                ..
             } => {
                 // SAFETY: by this function's contract.
                 let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };

@@ -63,8 +63,6 @@ pub(crate) enum Request {
         buf: *mut u8,
         len: u32,
         offset: u64,
-        /// See [`Request::by_worker`].
-        by_worker: bool,
     },
     /// `pwrite(2)` (5.6); at [`HERE`] as `write(2)`.
     Write {
@@ -79,8 +77,6 @@ pub(crate) enum Request {
         iovec: *const libc::iovec,
         len: u32,
         offset: u64,
-        /// See [`Request::by_worker`].
-        by_worker: bool,
     },
     /// `pwritev(2)` (5.1); at [`HERE`] as `writev(2)`.
     Writev {
@@ -125,18 +121,6 @@ impl Request {
             _ => return None,
         }
         Some(request)
-    }
-
-    /// Lets a ring make the attempts of a read on a kernel worker thread, once the descriptor polls
-    /// as ready. Devices, such as terminals, know no attempt that does not block: the kernel calls
-    /// them on the thread of the M when they poll as ready. If another reader was faster, that
-    /// thread blocks and holds the ring's lock, so that all who use the ring block, too. A worker
-    /// holds no lock, and a cancellation interrupts it.
-    pub(crate) fn by_worker(mut self) -> Request {
-        if let Request::Read { by_worker, .. } | Request::Readv { by_worker, .. } = &mut self {
-            *by_worker = true;
-        }
-        self
     }
 
     /// The ring's entry.
@@ -187,11 +171,9 @@ impl Request {
                 buf,
                 len,
                 offset,
-                by_worker,
             } => opcode::Read::new(types::Fd(fd), buf, len)
                 .offset(offset)
-                .build()
-                .flags(worker_flag(by_worker)),
+                .build(),
             Request::Write {
                 fd,
                 buf,
@@ -205,11 +187,9 @@ impl Request {
                 iovec,
                 len,
                 offset,
-                by_worker,
             } => opcode::Readv::new(types::Fd(fd), iovec, len)
                 .offset(offset)
-                .build()
-                .flags(worker_flag(by_worker)),
+                .build(),
             Request::Writev {
                 fd,
                 iovec,
@@ -237,13 +217,6 @@ impl Request {
                     .flags(Flags::ASYNC)
             }
         }
-    }
-}
-
-fn worker_flag(by_worker: bool) -> Flags {
-    match by_worker {
-        true => Flags::ASYNC,
-        false => Flags::empty(),
     }
 }
 

@@ -3,8 +3,7 @@
 //!
 //! The ring reads and writes them. It does not wait for a descriptor in non-blocking mode, so the
 //! goroutine waits for that with a poll. On a plain thread the system calls block, unless a deadline
-//! or a context may end them ([`run_on_thread`]). Reads of devices, such as terminals, are made by a
-//! worker thread of the kernel ([`Request::by_worker`]). A write to a terminal blocks in any case: the kernel
+//! or a context may end them ([`run_on_thread`]). A write to a terminal blocks in any case: the kernel
 //! finds it writable while there is room for a byte, and then waits for room for all.
 #![allow(unsafe_code)]
 
@@ -35,7 +34,6 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
         buf: buf.as_mut_ptr(),
         len: len as u32,
         offset: HERE,
-        by_worker: false,
     };
     // SAFETY: the buffer is borrowed until this returns.
     unsafe { transfer(fd, libc::POLLIN, request) }
@@ -52,7 +50,6 @@ pub(crate) fn read_vectored(fd: BorrowedFd<'_>, bufs: &mut [IoSliceMut<'_>]) -> 
         iovec,
         len: len as u32,
         offset: HERE,
-        by_worker: false,
     };
     // SAFETY: the buffers are borrowed until this returns.
     unsafe { transfer(fd, libc::POLLIN, request) }
@@ -132,11 +129,6 @@ pub(crate) unsafe fn run(
         // SAFETY: by this function's contract.
         return handoff::blocking(|| unsafe { run_on_thread(fd, request, deadline_ns) });
     }
-    let is_devices = || file::is_device(fd.as_raw_fd());
-    let request = match is_read(&request) && !op::is_epoll_here() && is_devices()? {
-        true => request.by_worker(),
-        false => request,
-    };
     // SAFETY: by this function's contract.
     unsafe { op::run(g, request, deadline_ns) }.map(|done| done.n)
 }

@@ -159,7 +159,6 @@ pub unsafe fn readv(
         iovec,
         len,
         offset: HERE,
-        by_worker: false,
     };
     // SAFETY: by this function's contract.
     unsafe { run_in_ring(request, deadline_ns) }

@@ -430,40 +430,6 @@ fn a_terminal_that_takes_no_more_holds_up_nobody_else() {
     });
 }
 
-/// One of several readers of a terminal gets the line. The waits of the others end in time, and the
-/// runtime goes on meanwhile.
-#[test]
-fn readers_of_one_terminal_do_not_block_each_other() {
-    let _guard = hang_guard();
-    let rt = runtime(2);
-    if rt.metrics().poller == windlass::metrics::Poller::Epoll {
-        // There a reader that was too late blocks its thread until the next line.
-        return;
-    }
-    rt.run(|| {
-        let (mut screen, terminal) = util::terminal();
-        for _ in 0..12 {
-            let (context, canceller) = windlass::context::Context::background().with_cancel();
-            let read = || context.run(|| (&terminal).read(&mut [0; 9]));
-            windlass::scope(|scope| {
-                let (lines, read_lines) = windlass::channel::unbounded();
-                for _ in 0..4 {
-                    let lines = lines.clone();
-                    scope.spawn(move || lines.send(read().ok()).unwrap());
-                }
-                // So that most of them wait by then.
-                windlass::sleep(Duration::from_millis(5));
-                screen.write_all(b"x\n").unwrap();
-                assert_eq!(read_lines.recv().unwrap(), Some(2));
-                canceller.cancel();
-                for _ in 1..4 {
-                    assert_eq!(read_lines.recv().unwrap(), None);
-                }
-            });
-        }
-    });
-}
-
 /// As with `std`: a read of a terminal waits for input, but not if it is for no bytes.
 #[test]
 fn reads_and_writes_of_no_bytes_do_not_wait() {
@@ -503,6 +469,5 @@ crate::inside::tests! {
     a_foreign_timer: "it has a descriptor of the kernel's",
     the_lock_of_an_output_has_one_holder: "it uses threads",
     a_terminal_that_takes_no_more_holds_up_nobody_else: "it has a terminal of the kernel's",
-    readers_of_one_terminal_do_not_block_each_other: "it has a terminal of the kernel's",
     reads_and_writes_of_no_bytes_do_not_wait: "it has a terminal of the kernel's",
 }
