@@ -35,8 +35,8 @@
 //! On a plain thread, in a [`blocking`](crate::blocking) section and in `offload`'s closure, a deadline
 //! ends a wait as precisely as on a goroutine. A cancellation is noticed within a millisecond. There
 //! `task::park` may also return early while the context is not done, and an open of a device is not
-//! ended. Nowhere does a context end a write of which a terminal
-//! has taken a part only.
+//! ended; nor is a read of a terminal or of a FIFO of which another reader has just taken the bytes.
+//! Nowhere does a context end a write of which a terminal has taken a part only.
 //!
 //! # Waits with a context as argument
 //!

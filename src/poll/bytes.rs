@@ -3,7 +3,8 @@
 //!
 //! The ring reads and writes them. It does not wait for a descriptor in non-blocking mode, so the
 //! goroutine waits for that with a poll. On a plain thread the system calls block, unless a deadline
-//! or a context may end them ([`run_on_thread`]). A write to a terminal blocks in any case: the kernel
+//! or a context may end them ([`run_on_thread`]). Devices, such as terminals, are read by system calls
+//! once they poll as ready. A write to a terminal blocks in any case: the kernel
 //! finds it writable while there is room for a byte, and then waits for room for all.
 #![allow(unsafe_code)]
 
@@ -128,6 +129,14 @@ pub(crate) unsafe fn run(
         ready::wait_until(fd, libc::POLLOUT, Deadline::at(deadline_ns))?;
         // SAFETY: by this function's contract.
         return handoff::blocking(|| unsafe { run_on_thread(fd, request, deadline_ns) });
+    }
+    if is_read(&request) && !op::is_epoll_here() && file::is_device(fd.as_raw_fd())? {
+        // Devices, such as terminals, know no attempt that does not block. A ring would call one that
+        // polls as ready, and if another reader was faster, it would block the M's thread and hold
+        // its own lock, so that all who use the ring block, too. Here only the goroutine does.
+        let deadline = Deadline::at(deadline_ns);
+        // SAFETY: by this function's contract.
+        return unsafe { op::run_by_attempts(g, request, deadline) }.map(|done| done.n);
     }
     // SAFETY: by this function's contract.
     unsafe { op::run(g, request, deadline_ns) }.map(|done| done.n)

@@ -285,9 +285,10 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
 }
 
 /// Carries out a request by attempts of the goroutine: one that rings refuse
-/// ([`is_denied_to_rings`]) or cannot carry out ([`note_no_kernel_threads`]), that must be made on its
-/// thread, or that the epoll poller has tried in vain. Its result is final, even if the error is the
-/// same: then it was not the ring's. No part of the request was carried out before.
+/// ([`is_denied_to_rings`]), cannot carry out ([`note_no_kernel_threads`]) or would block at (a read of
+/// a device), that must be made on its thread, or that the epoll poller has tried in vain. Its result is
+/// final, even if the error is the same: then it was not the ring's. No part of the request was carried
+/// out before.
 ///
 /// A listener is in non-blocking mode by now (`Fd::note_made_nonblocking`).
 ///

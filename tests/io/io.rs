@@ -455,6 +455,30 @@ fn reads_and_writes_of_no_bytes_do_not_wait() {
     });
 }
 
+/// One of several readers of a terminal gets the line. The others may block their own threads until
+/// the next one, but nobody else.
+#[test]
+fn readers_of_one_terminal_block_nobody_else() {
+    const MS: Duration = Duration::from_millis(1);
+    run(2, || {
+        let (mut screen, terminal) = util::terminal();
+        for _ in 0..30 {
+            let read = || windlass::time::timeout(15 * MS, || (&terminal).read(&mut [0; 9]));
+            windlass::scope(|scope| {
+                let readers: Vec<_> = (0..8).map(|_| scope.spawn(read)).collect();
+                windlass::sleep(3 * MS);
+                screen.write_all(b"x\n").unwrap();
+                // The deadlines pass.
+                windlass::sleep(20 * MS);
+                while !readers.iter().all(|reader| reader.is_finished()) {
+                    screen.write_all(b"x\n").unwrap();
+                    windlass::sleep(2 * MS);
+                }
+            });
+        }
+    });
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     much_data_through_a_pipe: "it uses threads",
@@ -470,4 +494,5 @@ crate::inside::tests! {
     the_lock_of_an_output_has_one_holder: "it uses threads",
     a_terminal_that_takes_no_more_holds_up_nobody_else: "it has a terminal of the kernel's",
     reads_and_writes_of_no_bytes_do_not_wait: "it has a terminal of the kernel's",
+    readers_of_one_terminal_block_nobody_else: "it has a terminal of the kernel's",
 }
