@@ -11,8 +11,10 @@ use super::kind::Kind;
 use super::memory::Handle;
 use super::metadata::Metadata;
 use super::transfer::Raw;
+use crate::context::shield;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
-use crate::sched::wait::offload::offload;
+use crate::poll::ready::look_for;
+use crate::sched::wait::offload::offload_long;
 use crate::sys::clock::{self, NEVER};
 use crate::time::{Instant, SystemTime};
 
@@ -300,6 +302,8 @@ impl File {
     ///
     /// Parks the goroutine until the lock is free, while a spare thread waits in `flock(2)`. The
     /// end of a run does not end this wait, and neither does a context. Blocks a plain thread.
+    /// Where 256 goroutines wait already, or no thread can be started, the goroutine looks for the
+    /// lock every 0.5 to 50 ms.
     ///
     /// # Errors
     ///
@@ -323,7 +327,9 @@ impl File {
     pub fn lock(&self) -> io::Result<()> {
         on_simulated_file!(self.0, file => file.lock(true));
         match self.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => offload(|| self.0.file.lock()),
+            Err(fs::TryLockError::WouldBlock) => {
+                wait_for_lock(|| self.0.file.lock(), || self.try_lock())
+            }
             Err(fs::TryLockError::Error(e)) => Err(e),
             Ok(()) => Ok(()),
         }
@@ -353,7 +359,9 @@ impl File {
     pub fn lock_shared(&self) -> io::Result<()> {
         on_simulated_file!(self.0, file => file.lock(false));
         match self.try_lock_shared() {
-            Err(fs::TryLockError::WouldBlock) => offload(|| self.0.file.lock_shared()),
+            Err(fs::TryLockError::WouldBlock) => {
+                wait_for_lock(|| self.0.file.lock_shared(), || self.try_lock_shared())
+            }
             Err(fs::TryLockError::Error(e)) => Err(e),
             Ok(()) => Ok(()),
         }
@@ -470,6 +478,23 @@ impl File {
     pub(crate) fn kind(&self) -> Kind {
         self.0.kind
     }
+}
+
+/// Waits for a lock on a spare thread. Its holder may need a spare thread before it unlocks, so where
+/// none would be left, tries again and again instead.
+fn wait_for_lock(
+    lock: impl FnOnce() -> io::Result<()> + Send,
+    try_lock: impl Fn() -> Result<(), fs::TryLockError>,
+) -> io::Result<()> {
+    offload_long(lock).unwrap_or_else(|_| {
+        shield(|| {
+            look_for(|| match try_lock() {
+                Err(fs::TryLockError::WouldBlock) => Ok(None),
+                Err(fs::TryLockError::Error(e)) => Err(e),
+                Ok(()) => Ok(Some(())),
+            })
+        })
+    })
 }
 
 /// Converts an instant to the runtime's clock.

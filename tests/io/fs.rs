@@ -836,6 +836,32 @@ fn destructors_still_write_when_a_run_ends() {
     assert_eq!(std_fs::read(&path).unwrap(), b"last words");
 }
 
+/// Goroutines that wait for a lock leave threads to others: the holder may need one before it unlocks.
+#[test]
+fn waits_for_a_lock_leave_threads_to_others() {
+    const WAITERS: usize = 560;
+    crate::util::run(2, || {
+        let dir = TempDir::new();
+        let (path, copy) = (dir.join("lock"), dir.join("copy"));
+        let holder = File::create(&path).unwrap();
+        holder.lock().unwrap();
+        let begun = AtomicUsize::new(0);
+        windlass::scope(|scope| {
+            for _ in 0..WAITERS {
+                scope.spawn(|| {
+                    let file = File::open(&path).unwrap();
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    file.lock().unwrap();
+                });
+            }
+            crate::util::wait_until(|| begun.load(Ordering::SeqCst) == WAITERS);
+            windlass::sleep(SHORT);
+            fs::copy(&path, &copy).unwrap();
+            holder.unlock().unwrap();
+        });
+    });
+}
+
 #[test]
 fn locks_exclude_each_other() {
     crate::util::run(1, || {
@@ -1090,6 +1116,7 @@ crate::inside::tests! {
     a_deadline_that_races_with_bytes_loses_none: "it has a pipe of std's",
     a_run_ends_with_reads_and_opens_that_wait: "it has a process of its own",
     destructors_still_write_when_a_run_ends: "it has a runtime of its own",
+    waits_for_a_lock_leave_threads_to_others: "it is about threads",
     locks_exclude_each_other,
     files_are_exchanged_with_std: "it has files and pipes of std's",
     a_goroutine_that_never_waits_is_cancelled_at_a_file: "it has a runtime of its own",

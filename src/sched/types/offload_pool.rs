@@ -30,6 +30,8 @@ struct JobQueue {
     n_idle: usize,
     /// Queued jobs that no thread has taken yet.
     n_jobs: usize,
+    /// Jobs that may wait for goroutines ([`Offload::submit_long`]), queued or running.
+    n_long: usize,
     threads: Vec<JoinHandle<()>>,
     /// Kernel thread ids of the running pool threads.
     tids: Vec<i32>,
@@ -120,6 +122,30 @@ impl Offload {
             m.sched().sysmon.note.wake();
         }
         Ok(())
+    }
+
+    /// As [`Offload::submit`], for a job that may wait until a goroutine acts, which may need a thread
+    /// of the pool for that. So one thread always has no such job, and at least half of
+    /// [`MAX_THREADS`] have none. `Err` gives the job back if that is not possible. When it is done,
+    /// call [`Offload::end_long`].
+    pub(crate) fn submit_long(&'static self, job: Job, m: &Carrier) -> Result<(), Job> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.n_long >= MAX_THREADS / 2 {
+            return Err(job);
+        }
+        while pool.threads.len() < pool.n_long + 2 {
+            if m.is_locked() || self.start(&mut pool).is_err() {
+                return Err(job);
+            }
+        }
+        pool.n_long += 1;
+        drop(pool);
+        self.submit(job, m)
+    }
+
+    pub(crate) fn end_long(&self) {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.n_long -= 1;
     }
 
     fn start(&'static self, pool: &mut JobQueue) -> io::Result<()> {

@@ -29,8 +29,48 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
+    on_pool(f, Offload::submit).unwrap_or_else(|f| {
+        // No thread is to be had: a blocking section is the next best thing.
+        fork::before_blocking();
+        handoff::blocking(f)
+    })
+}
+
+/// As [`offload`], for a call that may wait until another goroutine acts. Gives `f` back if it would
+/// leave no thread to others ([`Offload::submit_long`]).
+pub(crate) fn offload_long<F, T>(f: F) -> Result<T, F>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    let mut long = None;
+    let result = on_pool(f, |pool, job, m| {
+        pool.submit_long(job, m)?;
+        long = Some(EndOnDrop(pool));
+        Ok(())
+    });
+    drop(long);
+    result
+}
+
+/// A job that may wait for goroutines.
+struct EndOnDrop(&'static Offload);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end_long();
+    }
+}
+
+/// Runs `f` on a pool thread, by a job that `submit` submits. Gives `f` back if that fails.
+fn on_pool<F, T, S>(f: F, submit: S) -> Result<T, F>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+    S: FnOnce(&'static Offload, Job, &Carrier) -> Result<(), Job>,
+{
     let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
-        return f();
+        return Ok(f());
     };
     let pool: *const Offload = &m.sched().offload;
     // SAFETY: the scheduler outlives its goroutines' jobs: threads are joined by `close` before it
@@ -45,15 +85,12 @@ where
         run: run_frame::<F, T>,
         data: (&raw mut frame).cast(),
     };
-    if let Err(job) = pool.submit(job, m) {
-        // No thread is to be had: a blocking section is the next best thing.
-        fork::before_blocking();
-        // SAFETY: the job is this frame's, and runs once.
-        handoff::blocking(|| unsafe { (job.run)(job.data) });
+    if submit(pool, job, m).is_err() {
+        return Err(frame.f.take().expect("the job has not run"));
     }
     completion::wait(&frame.done, Reason::Offload).expect("this wait is never cut short");
     match frame.outcome.expect("the job has run") {
-        Ok(value) => value,
+        Ok(value) => Ok(value),
         Err(payload) => resume_unwind(payload),
     }
 }
