@@ -22,7 +22,9 @@ use crate::time::{Instant, SystemTime};
 ///
 /// The methods, the traits ([`Read`], [`Write`], [`Seek`], [`FileExt`]) and their errors are
 /// `std`'s. A read or write of a pipe, FIFO, terminal or other stream parks the goroutine until
-/// the stream is ready; a [deadline](File::set_read_deadline) ends such a wait. The
+/// the stream is ready; a [deadline](File::set_read_deadline) ends such a wait, unless another reader of
+/// a terminal was faster: then the thread blocks until more is typed. A read at the file's own position
+/// may return less than is left of the file, where only the first part is in the page cache. The
 /// [module](crate::fs#what-waits-where) lists how every other call waits.
 ///
 /// # Blocking
