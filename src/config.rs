@@ -54,38 +54,11 @@ pub enum NumaPolicy {
     /// [`Levels`](NumaPolicy::Levels) leave CPUs idle: the metrics count those
     /// ([`PMetrics::gate_denials`](crate::metrics::PMetrics::gate_denials)). Measure both.
     Flat,
-    // The steps between the two, each adding one thing to the one before, for the bench `numa` and
-    // for tests. Not part of the public API: they may change or go in any version.
-    /// Only the order of victims of `Levels`.
-    #[doc(hidden)]
-    OrderOnly,
-    /// Also the condition for stealing from other nodes.
-    #[doc(hidden)]
-    OrderAndGate,
-    /// Also stacks that are made where a goroutine first runs, and not where it was spawned. `Levels`
-    /// adds to this that goroutines are woken on their home node.
-    #[doc(hidden)]
-    LateStacks,
 }
 
 impl NumaPolicy {
     pub(crate) fn is_flat(self) -> bool {
         self == NumaPolicy::Flat
-    }
-
-    /// Whether stealing from another node has to pass the gate.
-    pub(crate) fn has_gate(self) -> bool {
-        self == NumaPolicy::OrderAndGate || self.binds_stacks_late()
-    }
-
-    /// Whether a goroutine gets its stack when it first runs, and not when it is spawned.
-    pub(crate) fn binds_stacks_late(self) -> bool {
-        matches!(self, NumaPolicy::Levels | NumaPolicy::LateStacks)
-    }
-
-    /// Whether goroutines that are woken elsewhere return to their home node.
-    pub(crate) fn wakes_at_home(self) -> bool {
-        self == NumaPolicy::Levels
     }
 }
 

@@ -14,17 +14,7 @@ use windlass::task::{self, JoinHandle};
 use windlass::topology::Topology;
 use windlass::{Builder, NumaPolicy, Runtime, blocking, sleep, spawn, yield_now};
 
-const POLICIES: [NumaPolicy; 5] = [
-    NumaPolicy::Levels,
-    NumaPolicy::Flat,
-    NumaPolicy::OrderOnly,
-    NumaPolicy::OrderAndGate,
-    NumaPolicy::LateStacks,
-];
-
-fn has_gate(policy: NumaPolicy) -> bool {
-    !matches!(policy, NumaPolicy::Flat | NumaPolicy::OrderOnly)
-}
+const POLICIES: [NumaPolicy; 2] = [NumaPolicy::Levels, NumaPolicy::Flat];
 
 fn machine(description: &str) -> Topology {
     Topology::synthetic(description).unwrap()
@@ -462,8 +452,9 @@ fn skewed_load_is_shared_with_the_other_nodes() {
             let total = rt.metrics().total();
             assert!(total.stolen.remote >= total.steals.remote);
             assert!(total.remote_share() > 0.0);
-            assert_eq!(total.remote_searches > 0, has_gate(policy), "{policy:?}");
-            if !has_gate(policy) {
+            let has_gate = policy != NumaPolicy::Flat;
+            assert_eq!(total.remote_searches > 0, has_gate, "{policy:?}");
+            if !has_gate {
                 assert_eq!((total.gate_denials.total(), total.remote_probes), (0, 0));
             }
         }
@@ -512,7 +503,7 @@ fn a_stack_is_made_where_the_goroutine_first_runs_or_where_it_is_spawned() {
             keepers.into_iter().for_each(|k| k.join().unwrap());
             seen
         });
-        if matches!(policy, NumaPolicy::Levels | NumaPolicy::LateStacks) {
+        if policy == NumaPolicy::Levels {
             assert!(n_stacks_there >= 8, "{policy:?}: {n_stacks_there} stacks");
         } else {
             // The main goroutine's, which came from outside.

@@ -416,7 +416,7 @@ fn steal_near_and_far(m: &M, p: &P) -> Option<GRef> {
     if found.is_some() || steal::ring_has_work(p) {
         return found;
     }
-    let is_gated = p.is_numa() && m.sched().config.numa.has_gate();
+    let is_gated = p.is_numa() && !m.sched().config.numa.is_flat();
     let found = is_gated
         .then(|| remote::steal(m, LOCAL_SWEEPS))
         .flatten()
@@ -430,7 +430,7 @@ fn steal_near_and_far(m: &M, p: &P) -> Option<GRef> {
 /// Takes a batch from its own node's queue or, without a gate, from any node's.
 fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
     let own = take_batch(m, p.node_idx, runq::HALF);
-    if own.is_some() || m.sched().config.numa.has_gate() {
+    if own.is_some() || !m.sched().config.numa.is_flat() {
         return own;
     }
     let others = &m.sched().node_of(p).remote_peers.neighbours;
@@ -542,7 +542,7 @@ impl crate::sched::types::state::Sched {
     /// With a gate, other nodes are judged by their summaries; sysmon notices work that is queued
     /// there a moment later (`rebalance`).
     fn has_work_for(&self, p: &P) -> bool {
-        let is_gated = self.config.numa.has_gate();
+        let is_gated = !self.config.numa.is_flat();
         let near = match is_gated {
             true => self.node_of(p).ps.clone(),
             false => 0..self.ps.len(),

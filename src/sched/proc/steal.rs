@@ -10,10 +10,8 @@
 //! runnext will most likely run there in a moment, with its data in that core's cache, so it is
 //! taken only if the victim has dispatched nothing for a while.
 //!
-//! Two policies, for comparison, have no gate: [`NumaPolicy::OrderOnly`] sweeps remote levels like
-//! the others from the third pass on, and [`NumaPolicy::Flat`] ignores levels.
+//! [`NumaPolicy::Flat`] has no gate, and ignores levels.
 //!
-//! [`NumaPolicy::OrderOnly`]: crate::config::NumaPolicy::OrderOnly
 //! [`NumaPolicy::Flat`]: crate::config::NumaPolicy::Flat
 
 use std::ops::Range;
@@ -25,7 +23,6 @@ use super::due_timers::run_timers_of;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
-use crate::sched::numa::policy::{LOCAL_SWEEPS, REMOTE_MAX};
 use crate::sched::types::m::M;
 use crate::sched::types::p::{P, StealLevel, level_idx};
 use crate::sched::types::trace::EventKind;
@@ -40,7 +37,6 @@ const RUNNEXT_STAYS: Duration = Duration::from_micros(3);
 /// Runs some of the [`PASSES`] over the victims.
 pub(crate) fn sweep(m: &M, passes: Range<u32>) -> Option<GRef> {
     let p = m.p();
-    let is_gated = m.sched().config.numa.has_gate();
     for pass in passes {
         let is_last = pass == PASSES - 1;
         if m.sched().config.numa.is_flat() {
@@ -49,11 +45,8 @@ pub(crate) fn sweep(m: &M, passes: Range<u32>) -> Option<GRef> {
                 return found;
             }
         } else {
-            for level in p.levels.iter() {
-                let is_remote = level.kind == LevelKind::Remote;
-                if is_remote && (is_gated || pass < LOCAL_SWEEPS) {
-                    break;
-                }
+            let is_near = |level: &&StealLevel| level.kind != LevelKind::Remote;
+            for level in p.levels.iter().take_while(is_near) {
                 let found = sweep_level(m, p, level, is_last);
                 if found.is_some() {
                     return found;
@@ -132,14 +125,10 @@ fn steal_from(m: &M, p: &P, victim: &P, kind: LevelKind, is_last: bool) -> Optio
 
 /// Without a gate: takes half of a queue of another node, except goroutines bound to that node.
 fn steal_far(m: &M, p: &P, victim: &P) -> Option<(GRef, u32)> {
-    let max = match m.sched().config.numa.is_flat() {
-        true => u32::MAX,
-        false => REMOTE_MAX as u32,
-    };
-    if victim.runq.peek_oldest(max).all(GRef::is_bound) {
+    if victim.runq.peek_oldest(u32::MAX).all(GRef::is_bound) {
         return None;
     }
-    let mut gs = take_unbound(m, victim, max);
+    let mut gs = take_unbound(m, victim, u32::MAX);
     let n = gs.len() as u32;
     let first = gs.pop()?;
     debug_assert!(p.runq.is_ring_empty(), "a thief has nothing of its own");
@@ -176,7 +165,7 @@ pub(crate) fn take_last(m: &M, p: &P, victim: &P, kind: LevelKind) -> Option<GRe
             return Some(g);
         }
     }
-    if !victim.runq.has_runnext() || !may_take_runnext(m, victim, kind) || !stays(victim) {
+    if !victim.runq.has_runnext() || !may_take_runnext(victim, kind) || !stays(victim) {
         return None;
     }
     let g = victim.runq.steal_runnext()?;
@@ -189,12 +178,9 @@ pub(crate) fn take_last(m: &M, p: &P, victim: &P, kind: LevelKind) -> Option<GRe
     Some(g)
 }
 
-/// From another node only with `NumaPolicy::Flat`, or after a gate has permitted the steal; and
-/// never a goroutine bound to that node.
-fn may_take_runnext(m: &M, victim: &P, kind: LevelKind) -> bool {
-    let numa = m.sched().config.numa;
-    kind != LevelKind::Remote
-        || (numa.is_flat() || numa.has_gate()) && !victim.runq.is_runnext_bound()
+/// From another node never a goroutine bound to that node.
+fn may_take_runnext(victim: &P, kind: LevelKind) -> bool {
+    kind != LevelKind::Remote || !victim.runq.is_runnext_bound()
 }
 
 /// Whether the goroutine in a victim's runnext is not about to run: polls it for a moment with

@@ -40,7 +40,7 @@ pub(crate) fn when_ready(m: &M, g: GRef) -> Option<usize> {
     if g.is_bound() || g.is_fresh() {
         return elsewhere(sched, p, home);
     }
-    if !sched.config.numa.wakes_at_home() {
+    if sched.config.numa.is_flat() {
         return None;
     }
     let verdict = policy::where_to_run(RemoteWake {
@@ -90,7 +90,7 @@ pub(crate) fn when_dispatched(m: &M, g: GRef) -> Option<usize> {
         g.set_home(p.node_idx);
     } else if !is_home {
         p.stats.runs_away.add(1);
-        if sched.config.numa.wakes_at_home() {
+        if !sched.config.numa.is_flat() {
             note_away(p, g);
         }
         return None;

@@ -211,7 +211,7 @@ fn stays(m: &M, g: GRef) -> bool {
     {
         g.inherit_label(label);
     }
-    if m.p().is_numa() && !m.sched().config.numa.binds_stacks_late() {
+    if m.p().is_numa() && m.sched().config.numa.is_flat() {
         bind_early(m, g);
     }
     wake::stays(m, g)
@@ -243,9 +243,8 @@ pub(crate) fn label(name: &str) -> Option<Arc<Label>> {
     m.sched().label(name)
 }
 
-/// Gives `g` a stack before it is queued, on the node that it is spawned for;
-/// `NumaPolicy::LateStacks` omits this. If there is no stack now, the goroutine gets one when it
-/// first runs.
+/// Gives `g` a stack before it is queued, on the node that it is spawned for, as `NumaPolicy::Flat`
+/// does. If there is no stack now, the goroutine gets one when it first runs.
 fn bind_early(m: &M, g: GRef) {
     let (sched, p) = (m.sched(), m.p());
     let pool = &sched.nodes[g.home()].stacks;
