@@ -55,8 +55,12 @@ const MAX_QUEUED: usize = 1 << 16;
 /// (`SO_ATTACH_FILTER`). The server accepts those that have begun for 200 ms, or for the grace if that
 /// is shorter, and then closes the listener. A client that connects meanwhile sends its packet again after a
 /// second, and is then refused, or served by another process that listens at the port. A connection is
-/// still reset if its handshake began before the stop and takes longer than that. Just before the close the
-/// filter is removed, and accepts wait as before, because another process may have the same listener.
+/// still reset if its handshake began before the stop and takes longer than that. The filter is removed
+/// just before the close, because another process may have the same listener.
+///
+/// The listener is left in non-blocking mode (`O_NONBLOCK`), which its clones have as well, and descriptors
+/// that another process has of it. Where it goes on accepting, `set_nonblocking(false)` ends that once all
+/// calls of `serve` have returned.
 ///
 /// Unix sockets have no such filter: a client that connects in the microseconds between the last
 /// accept and the close loses its connection. If no other process serves the path, remove the file
@@ -151,10 +155,7 @@ mod sealed {
         where
             Self: Listener;
 
-        /// Whether accepts wait.
-        fn waits(&self) -> bool;
-
-        fn set_waits(&self, on: bool) -> io::Result<()>;
+        fn do_not_wait(&self) -> io::Result<()>;
 
         /// Lets no further connections begin. Returns whether there is a way to do that.
         fn hold(&self) -> bool {
@@ -170,12 +171,8 @@ mod sealed {
             self.accept().map(|(stream, _)| stream)
         }
 
-        fn waits(&self) -> bool {
-            !self.0.is_nonblocking()
-        }
-
-        fn set_waits(&self, on: bool) -> io::Result<()> {
-            self.set_nonblocking(!on)
+        fn do_not_wait(&self) -> io::Result<()> {
+            self.set_nonblocking(true)
         }
 
         fn hold(&self) -> bool {
@@ -193,12 +190,8 @@ mod sealed {
             self.accept().map(|(stream, _)| stream)
         }
 
-        fn waits(&self) -> bool {
-            !self.0.is_nonblocking()
-        }
-
-        fn set_waits(&self, on: bool) -> io::Result<()> {
-            self.set_nonblocking(!on)
+        fn do_not_wait(&self) -> io::Result<()> {
+            self.set_nonblocking(true)
         }
     }
 }
@@ -410,7 +403,7 @@ impl Graceful {
     {
         let shared = &*self.shared;
         shared.outer.run(context::check)?;
-        let mut held = Held::new(&listener);
+        let held = Held::new(&listener);
         let patience = match held.is_held {
             true => HALF_OPEN.min(shared.grace),
             false => Duration::ZERO,
@@ -435,7 +428,7 @@ impl Graceful {
             }
             shared.outer.run(context::check)?;
             if waits && until.is_done() {
-                held.do_not_wait()?;
+                listener.do_not_wait()?;
                 until = &no_wait;
                 continue;
             }
@@ -554,12 +547,10 @@ fn is_by_context(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|e| e.is::<context::Error>())
 }
 
-/// No further connections to the listener begin until this is dropped. Then it is as it was: another
-/// handle, also one of another process, may be left.
+/// No further connections to the listener begin until this is dropped.
 struct Held<'a, L: Listener> {
     listener: &'a L,
     is_held: bool,
-    must_wait_again: bool,
 }
 
 impl<L: Listener> Held<'_, L> {
@@ -567,25 +558,12 @@ impl<L: Listener> Held<'_, L> {
         Held {
             listener,
             is_held: listener.hold(),
-            must_wait_again: false,
         }
-    }
-
-    /// Lets accepts take what is in the queue, and nothing else.
-    fn do_not_wait(&mut self) -> io::Result<()> {
-        let waits = self.listener.waits();
-        self.listener.set_waits(false)?;
-        self.must_wait_again = waits;
-        Ok(())
     }
 }
 
 impl<L: Listener> Drop for Held<'_, L> {
     fn drop(&mut self) {
-        if self.must_wait_again {
-            // Cannot fail: setting the mode has worked on this listener.
-            let _ = self.listener.set_waits(true);
-        }
         if self.is_held {
             self.listener.release();
         }

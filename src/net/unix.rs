@@ -41,7 +41,7 @@ use crate::sys::clock::NEVER;
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct UnixListener(pub(super) Fd);
+pub struct UnixListener(Fd);
 
 impl UnixListener {
     /// Binds a socket to a path and listens. The path must not exist.

@@ -390,28 +390,24 @@ fn unix_listeners() {
     });
 }
 
-/// A handle that is left accepts as before: it waits.
+/// Each empties the queue in a mode that all of them share.
 #[test]
-fn another_handle_of_the_listener_is_as_it_was() {
+fn several_loops_of_one_listener_end() {
     run(2, || {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = listener.local_addr().unwrap();
-        let other = listener.try_clone().unwrap();
-        let server = Graceful::with_grace(MOMENT);
-        server.stop();
-        server.serve(listener, |_, _| {}).unwrap();
-        let late = spawn(move || {
-            sleep(10 * MOMENT);
-            TcpStream::connect(addr).unwrap()
-        });
-        let (stream, _) = other.accept().unwrap();
-        let client = late.join().unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
-        // A mode of its own stays.
-        other.set_nonblocking(true).unwrap();
-        let third = other.try_clone().unwrap();
-        server.serve(other, |_, _| {}).unwrap();
-        assert_eq!(third.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+        for _ in 0..much(20, 1) {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let server = Graceful::with_grace(Duration::ZERO);
+            let serve = |_| {
+                let (listener, server) = (listener.try_clone().unwrap(), server.clone());
+                spawn(move || server.serve(listener, |_, _| {}))
+            };
+            let loops = [0; 4].map(serve);
+            yield_now();
+            server.stop();
+            for ended in loops {
+                ended.join().unwrap().unwrap();
+            }
+        }
     });
 }
 
@@ -633,7 +629,7 @@ crate::inside::tests! {
     contexts_end_the_server,
     panics_of_handlers_are_counted_as_ends,
     unix_listeners,
-    another_handle_of_the_listener_is_as_it_was,
+    several_loops_of_one_listener_end,
     a_timeout_inside_of_an_idle_wait_is_an_error,
     members_of_ones_own: "it uses threads",
     stops_race_with_connections,
