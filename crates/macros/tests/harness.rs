@@ -219,7 +219,7 @@ fn a_deadlock_is_found_beside_other_tests() {
         let (_, report) = stderr.split_once(HEADLINE).expect(&stderr);
         assert_eq!(report.matches("name \"main\"]:").count(), 1, "{stderr}");
         assert!(report.contains("[park"), "{stderr}");
-        let n_spawned = report.matches("\tmacros/tests/harness.rs:").count();
+        let n_spawned = report.matches("\tcrates/macros/tests/harness.rs:").count();
         assert!(n_spawned >= 1, "{stderr}");
         for passed in ["takes_a_while", "takes_a_while_on_a_thread"] {
             let line = format!("test child_deadlock::{passed} ... ok");
