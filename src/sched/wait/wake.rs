@@ -142,6 +142,21 @@ pub(crate) fn ready_completed(m: &M, gs: GList) {
 /// the tail.
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
+    let is_plain = gs.len() == 1 && !p.is_watched() && p.runq.len() < OVERTAKES_BELOW;
+    match is_plain.then(|| gs.pop()).flatten() {
+        Some(g) => {
+            debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
+            if let Some(kicked) = p.runq.set_runnext(g) {
+                kick_out(m, kicked);
+            }
+        }
+        None => ready_many(m, gs),
+    }
+}
+
+#[inline(never)]
+fn ready_many(m: &M, mut gs: GList) {
+    let p = m.p();
     let mut n_here = 0;
     let mut kicked = None;
     let mut may_overtake = p.runq.len() < OVERTAKES_BELOW;
