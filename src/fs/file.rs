@@ -622,17 +622,16 @@ impl FileExt for File {
     }
 }
 
-impl From<(fs::File, Handle)> for File {
-    /// A file of a simulated disk, for which the other one stands.
-    fn from((placeholder, handle): (fs::File, Handle)) -> File {
-        File(Raw::in_memory(placeholder, handle))
+impl From<Raw> for File {
+    fn from(raw: Raw) -> File {
+        File(raw)
     }
 }
 
 impl From<fs::File> for File {
     fn from(file: fs::File) -> File {
         if let Some(handle) = Handle::of_descriptor(&file) {
-            return (file, handle).into();
+            return Raw::in_memory(file, handle).into();
         }
         let (kind, is_remote) = Kind::of(&file);
         File(Raw::new(file, kind, is_remote))

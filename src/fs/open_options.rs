@@ -161,7 +161,7 @@ impl OpenOptions {
             // First, so that nothing is created or cut where there are no descriptors.
             let placeholder = super::memory::placeholder()?;
             let opened = disk.open(path, self.flags(), self.mode)?;
-            Ok((placeholder, opened).into())
+            Ok(super::transfer::Raw::in_memory(placeholder, opened).into())
         });
         let waits_for_nobody = self.custom_flags & (libc::O_NONBLOCK | libc::O_PATH) != 0;
         // On a plain thread outside of contexts, nothing ends the wait for the other side of a FIFO.

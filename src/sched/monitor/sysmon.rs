@@ -640,9 +640,13 @@ impl<'a> Sysmon<'a> {
 
     /// Whether there is a thread for one more P. If not, sysmon is woken when there is.
     fn thread_to_be_had(&self) -> bool {
+        let may_start = || self.sched.n_ms.load(Ordering::Relaxed) < self.sched.config.max_threads;
+        if may_start() {
+            return true;
+        }
         let mut ms = self.sched.ms.lock();
-        let is_there = self.sched.n_ms.load(Ordering::Relaxed) < self.sched.config.max_threads
-            || !ms.spare.is_empty();
+        // Again, as a thread that ends asks for the flag under the lock.
+        let is_there = may_start() || !ms.spare.is_empty();
         ms.is_wanted |= !is_there;
         is_there
     }
