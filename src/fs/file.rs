@@ -236,7 +236,8 @@ impl File {
     /// # Examples
     ///
     /// ```
-    ///     /// use windlass::fs::{File, Permissions};
+    /// use std::os::unix::fs::PermissionsExt;
+    /// use windlass::fs::{File, Permissions};
     ///
     /// # let path = std::env::temp_dir().join(format!("windlass-fperm-{}", std::process::id()));
     /// let file = File::create(&path)?;
