@@ -1,4 +1,4 @@
-//! Who may see what: a token, and for consoles without one the defences against web pages that make a
+//! Access: a token, and for consoles without one the defences against web pages that make a
 //! browser ask.
 
 use crate::http::Request;
@@ -7,7 +7,7 @@ use crate::listen::{Address, is_loopback};
 /// The shortest token: what can be guessed is no protection.
 pub(crate) const TOKEN_BYTES: usize = 16;
 
-/// What every request must have. Not shown by `Debug`.
+/// The token that every request must have. Not shown by `Debug`.
 #[derive(Clone)]
 pub(crate) struct Token(String);
 

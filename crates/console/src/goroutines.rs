@@ -73,7 +73,7 @@ pub(crate) fn grouped(dump: Dump, limit: usize, most: usize) -> String {
 
 /// Up to `limit` goroutines as in dumps, the oldest first.
 pub(crate) fn one_by_one(mut dump: Dump, limit: usize, most: usize) -> String {
-    /// What every entry of a dump begins with.
+    /// The beginning of every entry of a dump.
     const ENTRY: &str = "\n\ngoroutine ";
     let total = dump.goroutines.len();
     dump.goroutines.truncate(limit);

@@ -67,7 +67,7 @@ impl Request {
     }
 }
 
-/// What came instead of a request.
+/// The reason why no request came.
 #[derive(Debug)]
 pub(crate) enum NoRequest {
     /// The connection has ended, or was silent for too long.

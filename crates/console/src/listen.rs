@@ -37,7 +37,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// What `text` names: a path if it begins with `unix:` or has a slash, else host and port.
+    /// The address that `text` names: a path if it begins with `unix:` or has a slash, else host and port.
     pub(crate) fn parse(text: &str) -> io::Result<Address> {
         let path = text.strip_prefix("unix:");
         if let Some(path) = path.or(text.contains('/').then_some(text)) {

@@ -70,7 +70,7 @@ fn encoded(profile: &Profile) -> Vec<u8> {
     out.0
 }
 
-/// What samples refer to by number: strings from 0, locations and functions from 1.
+/// Tables that samples refer to by number: strings from 0, locations and functions from 1.
 #[derive(Default)]
 struct Tables {
     strings: Vec<String>,

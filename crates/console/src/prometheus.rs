@@ -92,7 +92,7 @@ impl Exposition {
     }
 }
 
-/// What the values of a histogram are.
+/// The unit of a histogram's values.
 #[derive(Clone, Copy)]
 enum Scale {
     /// Nanoseconds, shown as seconds.

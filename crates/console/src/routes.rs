@@ -1,4 +1,4 @@
-//! What is at which path.
+//! The paths, and the answer at each.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ const PROFILE_SECONDS: f64 = 300.0;
 ///
 /// # Errors
 ///
-/// Those of the connection, or of an answer that was cut off.
+/// The errors of the connection, or of an answer that was cut off.
 pub(crate) fn answer(
     shared: &Shared,
     connection: &mut Connection,

@@ -30,7 +30,7 @@ const REQUESTS: usize = 1000;
 /// The pause after an accept that failed, as for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) handle: Handle,

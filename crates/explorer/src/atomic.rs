@@ -5,7 +5,7 @@
 #![allow(missing_docs, reason = "the names mean what they mean in `std`")]
 
 pub mod sync_atomic {
-    //! What `loom::native::atomic` of windlass is here.
+    //! The explorer's side of `loom::native::atomic` of windlass.
 
     use std::fmt;
     use std::sync::atomic as std_atomic;

@@ -17,15 +17,15 @@ use super::strategy::{Options, Pick, Recorded, Rng, Strategy};
 /// A deadline that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// What a point costs.
+/// The time that a point costs.
 const POINT_NS: u64 = 100;
-/// What a pause in a loop costs that waits for another thread, if nobody else can run.
+/// The time of a pause in a loop that waits for another thread, if nobody else can run.
 const SPIN_NS: u64 = 1_000;
 
 /// When a schedule begins. Not 0, as code may take that for no time at all.
 const BEGIN_NS: u64 = 1_000_000_000;
 
-/// What a thread waits for.
+/// The reason why a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     /// Only for time.
@@ -97,7 +97,7 @@ pub(super) struct Control {
 
 static CONTROL: Mutex<Option<Control>> = Mutex::new(None);
 
-/// Who holds the baton.
+/// The holder of the baton.
 static TURN: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 const NOBODY: usize = usize::MAX;
@@ -245,7 +245,7 @@ impl Control {
         n_woken
     }
 
-    /// Who gets the baton. `current` is at a point and can go on, or there is none.
+    /// The next holder of the baton. `current` is at a point and can go on, or there is none.
     fn next(&mut self, current: Option<usize>, yields: bool) -> usize {
         loop {
             self.wake_the_late();

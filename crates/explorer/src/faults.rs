@@ -1,4 +1,4 @@
-//! What the simulated kernel does wrong: as often as the seed says, and never while every thread
+//! Faults of the simulated kernel: as often as the seed says, and never while every thread
 //! waits, so that no fault ends a deadlock.
 //!
 //! - *Errors*. An operation that nobody cancelled fails with ECANCELED, EINTR or ERESTARTSYS, as
@@ -42,7 +42,7 @@ impl Odds {
     }
 }
 
-/// What goes wrong in a schedule, and how often.
+/// The faults of a schedule, and how often they come.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
     errors: Odds,
@@ -53,7 +53,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// What the seed says. A part of the schedules have no faults of a kind.
+    /// The faults that the seed draws. A part of the schedules have no faults of a kind.
     pub(super) fn new(rng: &mut Rng) -> Faults {
         Faults {
             errors: Odds::draw(rng, [0, 0, 16, 4]),
@@ -69,7 +69,7 @@ impl Faults {
         self.errors.hit(rng)
     }
 
-    /// What it fails with; `hidden` if its caller may not see an error that says nothing of what
+    /// The error of a failing call; `hidden` if its caller may not see an error that says nothing of what
     /// it asked for.
     pub(super) fn error(rng: &mut Rng, hidden: bool) -> i32 {
         match hidden || rng.one_in(2) {
@@ -101,7 +101,7 @@ impl Faults {
         self.refusals.hit(rng)
     }
 
-    /// What a system call on a ring fails with for now, if it does.
+    /// The error with which a system call on a ring fails for now, if it does.
     pub(super) fn refuses(&self, rng: &mut Rng) -> Option<i32> {
         let hit = self.refusals.hit(rng);
         hit.then(|| REFUSALS[rng.below(3) as usize])

@@ -153,7 +153,7 @@ pub(super) struct Ring {
     pub(super) submitted: VecDeque<Sqe>,
     operations: Vec<Operation>,
     pub(super) completions: VecDeque<Cqe>,
-    /// What the operations are named after, as the oracle numbers it: by their names.
+    /// The objects of the operations, as the oracle numbers them: by their names.
     owners: BTreeMap<u64, u64>,
     buffers: Vec<Buffers>,
     is_closed: bool,
@@ -378,7 +378,7 @@ fn has_messages(fd: i32) -> bool {
 }
 
 impl Sqe {
-    /// What must be shown before it can be done.
+    /// The readiness that an operation needs.
     fn waits_for(&self) -> i16 {
         match self.code() {
             RECV | RECVMSG | READ | READV | ACCEPT => libc::POLLIN,
@@ -579,7 +579,7 @@ impl Kernel {
         why
     }
 
-    /// What is left at the end of a schedule.
+    /// The leftovers at the end of a schedule.
     pub(super) fn leak(&self) -> Option<&'static str> {
         let any = self.rings.iter().any(|ring| !ring.is_closed);
         any.then_some("a ring is left open")

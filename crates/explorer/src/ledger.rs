@@ -1,9 +1,9 @@
-//! What the oracle knows of Ms, goroutines and operations: data of the controller.
+//! The oracle's knowledge of Ms, goroutines and operations: data of the controller.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 
-/// What an M says of itself.
+/// The state that an M reports of itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     /// The P that it takes for its own, 0 for none.
@@ -25,14 +25,14 @@ pub(super) struct Ledger {
     /// Stacks and G slots that were taken and not given back.
     pub(super) n_stacks: isize,
     pub(super) n_slots: isize,
-    /// What operations in a ring are named after, by address: a number of its own for each, as
+    /// The names of operations in a ring, by address: a number of its own for each, as
     /// another one may come to lie at the same place.
     pub(super) living: BTreeMap<usize, u64>,
     pub(super) n_lived: u64,
 }
 
 impl Ledger {
-    /// What is left over at the end of a schedule.
+    /// The leftovers at the end of a schedule.
     pub(super) fn leak(&self) -> Option<String> {
         let n_ms = self.machines.len();
         match (self.n_stacks, self.n_slots, n_ms, self.living.len()) {

@@ -24,7 +24,7 @@
 //! 7. `log` has the last points, with their lines in the source, and a hash of all of them: a
 //!    seed gives the same hash each time, and a finding is printed with its seed.
 //!
-//! What it cannot see: orders of memory weaker than sequential consistency (loom's part), and
+//! Invisible to it: orders of memory weaker than sequential consistency (loom's part), and
 //! races between two points, in code that synchronizes by nothing.
 
 #![allow(

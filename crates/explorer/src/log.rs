@@ -1,4 +1,4 @@
-//! What happened in a schedule: the last points, and a hash of all.
+//! The story of a schedule: the last points, and a hash of all.
 //!
 //! Only numbers that are the same in every run go in: threads by their order of birth, lines of
 //! the source. No address, no time of the host.
@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::io::Write as _;
 use std::panic::Location;
 
-/// What a thread is about to do at a point.
+/// The operation that a thread is about to do at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum What {
@@ -33,7 +33,7 @@ pub(super) enum What {
     Turn,
 }
 
-/// What a schedule that found something ends with.
+/// The end of a schedule that found something.
 const FOUND: i32 = 101;
 
 #[derive(Clone, Copy, Debug)]

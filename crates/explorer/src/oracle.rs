@@ -25,7 +25,7 @@ pub fn stacks(n: isize) {
     });
 }
 
-/// The same of slots of goroutines, and their depots.
+/// As above, of slots of goroutines, and their depots.
 pub fn slots(n: isize) {
     check(|oracle| {
         oracle.n_slots += n;
@@ -45,7 +45,7 @@ pub fn lives<T>(at: *const T) {
     });
 }
 
-/// What lived at `at` is gone.
+/// The object at `at` is gone.
 pub fn dies<T>(at: *const T) {
     check(|oracle| {
         oracle.living.remove(&at.addr());
@@ -53,7 +53,7 @@ pub fn dies<T>(at: *const T) {
     });
 }
 
-/// What lives at `at` is about to be used by another thread than its own, or for the kernel.
+/// The object at `at` is about to be used by another thread than its own, or for the kernel.
 pub fn touches<T>(at: *const T) {
     check(|oracle| {
         let lives = oracle.living.contains_key(&at.addr());
@@ -111,7 +111,7 @@ pub fn runs<M, P, G>(
     });
 }
 
-/// What `m` ran has switched out.
+/// The goroutine on `m` has switched out.
 pub fn ran<M>(m: *const M) {
     check(|oracle| {
         oracle.machines.get_mut(&m.addr())?.runs = 0;

@@ -179,7 +179,7 @@ pub struct Submissions<'a>(&'a IoUring);
 impl Submissions<'_> {
     /// # Safety
     ///
-    /// What the entry points at stays valid until the operation has completed.
+    /// The memory that the entry points at stays valid until the operation has completed.
     #[track_caller]
     pub unsafe fn push(&mut self, entry: &squeue::Entry) -> Result<(), ()> {
         // SAFETY: an entry is the kernel's structure, of the same size, and any bytes are valid.

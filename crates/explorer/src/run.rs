@@ -29,15 +29,15 @@ const FAILS_WITHIN: u64 = 64;
 /// A program to explore.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// What to ask for it by.
+    /// The name by which it is asked for.
     pub name: &'static str,
-    /// What it does. It builds its runtimes itself, and drops them.
+    /// The program. It builds its runtimes itself, and drops them.
     pub run: fn(),
     /// Each of its schedules is to be replayed.
     pub is_replayed: bool,
 }
 
-/// What to do.
+/// The task.
 #[derive(Clone, Debug)]
 pub struct Settings {
     names: Vec<String>,
@@ -54,7 +54,7 @@ pub struct Settings {
     check: bool,
 }
 
-/// What became of a schedule.
+/// The outcome of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It ended, with so many points and this hash of its log.
@@ -333,7 +333,7 @@ fn many(scenario: &Scenario, settings: &Settings) -> bool {
 struct Child {
     pid: i32,
     seed: u64,
-    /// What it writes to stderr, and its result.
+    /// Its output on stderr, and its result.
     output: File,
 }
 
@@ -369,7 +369,7 @@ impl Child {
         Child { pid, seed, output }
     }
 
-    /// What became of it, and what it wrote.
+    /// Its outcome, and its output.
     fn finish(mut self, status: i32) -> (Outcome, String) {
         let mut text = String::new();
         let _ = self.output.rewind();

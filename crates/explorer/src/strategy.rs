@@ -1,4 +1,4 @@
-//! Who runs next: the strategies.
+//! The strategies, which choose the next thread.
 //!
 //! - [`Pct`]: probabilistic concurrency testing (Burckhardt and others, 2010). Threads have
 //!   random priorities, the highest runs; at a few points drawn at random the running thread
@@ -19,13 +19,13 @@ pub(super) use windlass_world::draw::Rng;
 use windlass_world::draw::mix;
 use windlass_world::priorities::{self, ChangePoints, Priorities};
 
-/// What a strategy chooses from.
+/// The choices of a strategy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) step: u64,
-    /// Who is at a point, if it can go on.
+    /// The thread that is at a point, if it can go on.
     pub(super) current: Option<usize>,
-    /// Who can run, one bit each; not empty.
+    /// The threads that can run, one bit each; not empty.
     pub(super) runnable: u64,
     /// The current thread waits in a loop for another.
     pub(super) yields: bool,
@@ -245,7 +245,7 @@ impl Strategy for Walk {
     }
 }
 
-/// What was recorded: at which decision who was picked, where that was not the current thread.
+/// The recorded picks, each with its decision, where that was not the current thread.
 #[derive(Debug)]
 pub(super) struct Replay {
     picks: BTreeMap<u64, Vec<Pick>>,

@@ -2,7 +2,7 @@
 #![allow(missing_docs, reason = "the names mean what they mean in `std`")]
 
 pub mod facade {
-    //! What `loom::thread` of windlass is here.
+    //! The explorer's side of `loom::thread` of windlass.
 
     use std::io;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

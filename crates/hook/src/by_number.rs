@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C" fn syscall(number: c_long) -> c_long {
     )
 }
 
-/// What the kernel returned, which is a negated `errno`.
+/// The kernel's result, which is a negated `errno`.
 extern "C" fn failed(negated: c_long) -> c_long {
     set_errno(-negated as c_int);
     -1

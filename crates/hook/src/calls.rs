@@ -200,7 +200,7 @@ unsafe fn write_vectored(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
     }
 }
 
-/// What a message to or from no socket meets, and any message in a sandbox that denies them.
+/// Whether it is the error of a message to or from no socket, or of any message in a sandbox that denies them.
 fn is_no_message(errno: c_int) -> bool {
     matches!(
         errno,
@@ -552,9 +552,9 @@ unsafe fn send_rest(
     })
 }
 
-/// What never waits.
+/// Flags of calls that never wait.
 const RECEIVES_AT_ONCE: c_int = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE | libc::MSG_OOB;
-/// What never waits, and TCP fast open, which connects.
+/// Flags of calls that never wait, and TCP fast open, which connects.
 const SENDS_AT_ONCE: c_int = libc::MSG_DONTWAIT | libc::MSG_FASTOPEN;
 
 #[unsafe(no_mangle)]

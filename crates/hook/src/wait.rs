@@ -1,4 +1,4 @@
-//! What the functions have in common: an attempt, a wait for readiness, another attempt.
+//! The steps that all functions share: an attempt, a wait for readiness, another attempt.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -31,7 +31,7 @@ pub(crate) fn set_errno(value: c_int) {
     }
 }
 
-/// What libc's function returns: the result, or -1 with `errno`.
+/// The result of libc's function: the result, or -1 with `errno`.
 pub(crate) fn give(done: Result<isize, c_int>) -> isize {
     done.unwrap_or_else(|errno| {
         set_errno(errno);
@@ -319,7 +319,7 @@ pub(crate) unsafe fn poll_for(
     unsafe { sys!(libc::SYS_ppoll, fds, n, left, 0_usize, 0_usize) }
 }
 
-/// What became of a wait for several descriptors.
+/// The outcome of a wait for several descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// Look again.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::parks;
 
-/// What libc calls in a section, such as a module of `getaddrinfo`, parks nothing: also if the goroutine has
+/// Code that libc calls in a section, such as a module of `getaddrinfo`, parks nothing: also if the goroutine has
 /// lost its P in a section before.
 #[test]
 fn nothing_parks_in_a_section() {

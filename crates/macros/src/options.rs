@@ -1,10 +1,10 @@
-//! What stands in the parentheses of the attributes.
+//! The options in the parentheses of the attributes.
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
 use crate::error::Error;
 
-/// What the caller of `Builder::build` has to promise, as a word.
+/// The promise of the caller of `Builder::build`, as a word.
 pub(crate) const PROMISE: &str = "no_thread_local_across_waits";
 
 /// Setters of `windlass::Builder`. Those that end with `?` take a `bool`, and the name alone means

@@ -209,7 +209,7 @@ impl<S: Subscriber> Goroutines<S> {
         self
     }
 
-    /// What is known of a span, if spans are regions.
+    /// The data of a span, if spans are regions.
     fn named(&self, id: &Id) -> Option<Named> {
         self.with_names(|names| names.of.get(&id.into_u64()).copied())?
     }

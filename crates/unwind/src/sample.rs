@@ -28,7 +28,7 @@ use super::walk::Registers;
 /// The most words copied from a stack: its innermost frames.
 const MAX_WORDS: usize = 8 * 1024;
 
-/// What runs on a thread.
+/// The goroutine on a thread.
 #[derive(Debug)]
 pub struct Seen<'a> {
     /// The address of the goroutine.
@@ -53,7 +53,7 @@ const NO_LABEL: usize = usize::MAX;
 /// A sample of a thread.
 #[derive(Debug)]
 pub struct Sample {
-    /// What ran there, as the [`WhereFn`] passed it on. Of a long name, the beginning.
+    /// The goroutine that ran there, as the [`WhereFn`] passed it on. Of a long name, the beginning.
     pub g: usize,
     /// See [`Seen::name`].
     pub name: Option<String>,

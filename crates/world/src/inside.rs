@@ -53,7 +53,7 @@ struct Seen {
 #[derive(Debug)]
 pub struct Bubble {
     now_ns: Cell<u64>,
-    /// What `std`'s clock said when the bubble began.
+    /// The time on `std`'s clock when the bubble began.
     began: Instant,
     strategy: RefCell<Box<dyn Strategy>>,
     /// For all choices but that of the next goroutine.
@@ -89,7 +89,7 @@ pub struct Bubble {
     homes: RefCell<Vec<(u32, u32)>>,
     /// Tells this bubble from others of the process.
     serial: u64,
-    /// What higher modules keep for the run, such as its disks: one value of each type.
+    /// Data that higher modules keep for the run, such as its disks: one value of each type.
     parts: RefCell<Vec<Rc<dyn Any>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What happened in a run, as a hash of all events, and on request as a list.
+//! The story of a run, as a hash of all events, and on request as a list.
 
 use std::cell::{Cell, RefCell};
 

@@ -11,7 +11,7 @@
 use super::draw::Rng;
 use super::priorities::{ChangePoints, Priorities};
 
-/// What a strategy chooses from.
+/// The choices of a strategy.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// The number of steps so far.

@@ -51,13 +51,13 @@ struct Page {
     on_disk: Image,
     on_disk_seq: u64,
     states: Vec<State>,
-    /// What programs still see of a page whose write has failed, and that nobody will write again.
+    /// A page whose write has failed: programs still see it, and nobody will write it again.
     ghost: Option<Image>,
     in_cache: bool,
 }
 
 impl Page {
-    /// What programs see.
+    /// The bytes that programs see.
     fn current(&self) -> &Image {
         match (self.states.last(), &self.ghost) {
             (Some(state), _) => &state.image,
@@ -161,7 +161,7 @@ pub struct Content {
     n_allocated: u64,
 }
 
-/// What a sync has to write: the newest states when it began.
+/// The pages that a sync has to write: the newest states when it began.
 #[derive(Debug)]
 pub struct Plan {
     pages: Vec<(u64, State)>,
@@ -364,7 +364,7 @@ impl Content {
         true
     }
 
-    /// What is not on the disk yet.
+    /// The changes that are not on the disk yet.
     pub fn plan(&self) -> Plan {
         let newest = |(&n, page): (&u64, &Page)| Some((n, page.states.last()?.clone()));
         Plan {
@@ -373,7 +373,7 @@ impl Content {
         }
     }
 
-    /// What was planned is on the disk.
+    /// The planned change is on the disk.
     pub fn settle(&mut self, plan: &Plan) {
         self.settle_size(plan);
         for (n, state) in &plan.pages {

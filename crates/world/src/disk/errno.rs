@@ -18,7 +18,7 @@ pub fn error(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
 }
 
-/// The same as a result.
+/// The error as a result.
 pub fn fail<T>(number: i32) -> io::Result<T> {
     Err(error(number))
 }

@@ -1,4 +1,4 @@
-//! What is drawn for a simulated disk. Without a bubble nothing is drawn, and nothing goes wrong. An
+//! Draws for a simulated disk. Without a bubble nothing is drawn, and nothing goes wrong. An
 //! exhaustive search tries what a loss of power leaves, but neither other faults nor times.
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub fn time(first: Duration, last: Duration) -> Duration {
     first + part.unwrap_or_else(|| width / last * step)
 }
 
-/// What a loss of power does to all that had not been synced.
+/// The effect of a loss of power on all that had not been synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// All of it had reached the disk.

@@ -11,7 +11,7 @@ use super::errno::{S_IFDIR, S_IFLNK, S_IFREG};
 /// The number of a file.
 pub type Ino = u64;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A file with bytes.
@@ -33,7 +33,7 @@ impl FileKind {
     }
 }
 
-/// What `chmod`, `chown` and `utimensat` change.
+/// The attributes that `chmod`, `chown` and `utimensat` change.
 #[derive(Clone, Debug)]
 pub struct Attributes {
     /// Permissions only.
@@ -65,7 +65,7 @@ impl Attributes {
 /// The metadata of a file.
 #[derive(Clone, Debug)]
 pub struct Stat {
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// The number of the disk.
     pub device: u64,
@@ -77,7 +77,7 @@ pub struct Stat {
     pub size: u64,
     /// Bytes of the disk that it takes.
     pub allocated: u64,
-    /// What calls may change.
+    /// The attributes that calls may change.
     pub attributes: Attributes,
 }
 
@@ -85,12 +85,12 @@ pub struct Stat {
 #[derive(Debug)]
 pub struct Directory {
     pub(super) entries: BTreeMap<OsString, Ino>,
-    /// Those that are on the disk.
+    /// The values that are on the disk.
     pub(super) on_disk: BTreeMap<OsString, Ino>,
     pub(super) parent: Ino,
 }
 
-/// What a file has in it.
+/// The contents of a file.
 #[derive(Debug)]
 pub enum Body {
     /// Bytes.
@@ -104,11 +104,11 @@ pub enum Body {
 /// A file, directory or symbolic link.
 #[derive(Debug)]
 pub struct Inode {
-    /// What it has in it.
+    /// Its contents.
     pub body: Body,
     /// The attributes that programs see.
     pub attributes: Attributes,
-    /// Those that are on the disk.
+    /// The values that are on the disk.
     pub attributes_on_disk: Attributes,
     /// How many names programs see.
     pub(super) n_links: u32,

@@ -70,7 +70,7 @@ impl Change {
     }
 }
 
-/// What some changes concern.
+/// The names that some changes concern.
 #[derive(Debug, Default)]
 struct Concerned<'a> {
     places: BTreeSet<&'a Place>,

@@ -137,14 +137,14 @@ impl Tree {
         self.inodes.get(&ino).expect("a file that is used exists")
     }
 
-    /// The same, to be changed.
+    /// As above, to be changed.
     pub fn inode_mut(&mut self, ino: Ino) -> &mut Inode {
         self.inodes
             .get_mut(&ino)
             .expect("a file that is used exists")
     }
 
-    /// What a directory has in it.
+    /// The entries of a directory.
     pub fn directory(&self, ino: Ino) -> io::Result<&Directory> {
         match &self.inode(ino).body {
             Body::Directory(directory) => Ok(directory),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 /// The number of a socket in its run. No number is given twice, and none is 0.
 pub type Id = u64;
 
-/// What kind of port it is: TCP and UDP have their own.
+/// The kind of a port: TCP and UDP have their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Protocol {
     Tcp,

@@ -52,7 +52,7 @@ impl Network {
         }
     }
 
-    /// What a connect waits for.
+    /// The wait of a connect.
     pub fn connect_waits_for(&self, id: Id, to: &Address) -> (Id, Side) {
         match to {
             Address::Ip(_) => (id, Side::Write),
@@ -175,7 +175,7 @@ impl Network {
         }
     }
 
-    /// What a write or a send waits for.
+    /// The wait of a write or a send.
     pub fn write_waits_for(&self, id: Id, to: Option<&Address>) -> (Id, Side) {
         match (self.sockets.get(&id).map(|socket| &socket.kind), to) {
             (Some(Kind::UnixDatagram(_)), Some(Address::Unix(to))) => {

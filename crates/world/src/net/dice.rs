@@ -1,4 +1,4 @@
-//! What the simulated network needs of a run: its clock, and numbers from its seed.
+//! The part of a run that the simulated network needs: its clock, and numbers from its seed.
 
 /// The run, as the network sees it.
 pub trait Dice {

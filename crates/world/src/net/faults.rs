@@ -28,7 +28,7 @@ pub(super) const KINDS: [Kind; 8] = [
     Kind::Disk(Trouble::Full),
 ];
 
-/// What is wrong with a disk.
+/// The trouble of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// Everything takes longer.
@@ -50,7 +50,7 @@ impl Trouble {
     }
 }
 
-/// What happens to the disk of a host.
+/// An event of a host's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskEvent {
     /// The power goes.

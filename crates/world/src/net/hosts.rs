@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::address::{Id, Name};
 
-/// What the first goroutine of a host runs, again after each restart.
+/// The program of a host's first goroutine, run again after each restart.
 pub type Main = Arc<dyn Fn() + Send + Sync>;
 
 /// The name and the address of host 0, on which the main goroutine runs.
@@ -27,12 +27,12 @@ pub(super) struct Host {
     pub(super) is_up: bool,
     pub(super) is_paused: bool,
     pub(super) n_restarts: u32,
-    /// What its time of day is ahead of the run's.
+    /// The time by which its clock is ahead of the run's.
     pub(super) skew_ns: i64,
     next_port: u16,
     /// The names of its Unix sockets. A path stays when its socket is closed, as a file does.
     pub(super) names: BTreeMap<Name, Id>,
-    /// What its first goroutine runs; none on host 0.
+    /// The program of its first goroutine; none on host 0.
     pub(super) main: Option<Main>,
 }
 

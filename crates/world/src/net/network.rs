@@ -94,7 +94,7 @@ pub(super) enum Event {
     End(Fault),
 }
 
-/// What the scheduler does to the goroutines of a host.
+/// The scheduler's task for the goroutines of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A host loses its power.
@@ -122,7 +122,7 @@ pub struct Network {
     by_cookie: BTreeMap<u64, Id>,
     /// Sockets of TCP and UDP by their ports.
     pub(super) by_port: BTreeSet<(Port, Id)>,
-    /// What is to happen, by its time and the order in which it was planned.
+    /// The planned events, by their time and the order in which they were planned.
     events: BTreeMap<(u64, u64), Event>,
     n_events: u64,
     woken: Vec<Ticket>,
@@ -552,7 +552,7 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// What is wrong with its name or its address.
+    /// The fault in its name or its address.
     pub fn add_host(&mut self, name: String, ip: IpAddr, main: Main) -> Result<u32, String> {
         if name.is_empty()
             || name.contains(':')
@@ -766,7 +766,7 @@ pub(super) fn is_broadcast(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }
 
-/// What the kernel calls the file of a descriptor; `None` if it is closed.
+/// The kernel's name for the file of a descriptor; `None` if it is closed.
 fn file_of(fd: RawFd) -> Option<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()
 }

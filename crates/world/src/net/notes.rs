@@ -1,4 +1,4 @@
-//! What happens to hosts, links and disks in a run, for the text of a failure and for traces.
+//! Events of hosts, links and disks in a run, for the text of a failure and for traces.
 
 use super::faults::Trouble;
 
@@ -60,7 +60,7 @@ pub struct Note {
     pub step: u64,
     /// The virtual time.
     pub at_ns: u64,
-    /// What happened.
+    /// The event.
     pub what: What,
 }
 

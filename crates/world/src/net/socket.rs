@@ -10,7 +10,7 @@ use super::address::{Id, Name};
 /// The number of a goroutine's wait for a socket.
 pub type Ticket = u64;
 
-/// What a goroutine waits for.
+/// The wait of a goroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// A read, a receive or an accept need not wait.
@@ -28,7 +28,7 @@ pub(super) struct Socket {
     /// A duplicate of the program's descriptor, which has the options. A connection that was not
     /// yet accepted has none.
     pub(super) placeholder: Option<OwnedFd>,
-    /// What the kernel calls the descriptor's file.
+    /// The kernel's name for the descriptor's file.
     pub(super) cookie: u64,
     /// The goroutine that got the descriptor, and at which step.
     pub(super) opened: (u64, u64),
@@ -83,7 +83,7 @@ impl Socket {
 /// How many bytes a TCP connection holds in one direction: those in the network, and those that
 /// were not read.
 pub(super) const TCP_ROOM: usize = 128 * 1024;
-/// The same of a Unix stream, and of a pipe.
+/// As above, of a Unix stream, and of a pipe.
 pub(super) const UNIX_ROOM: usize = 160 * 1024;
 pub(super) const PIPE_ROOM: usize = 64 * 1024;
 /// A write of so many bytes or fewer to a pipe is not split.
@@ -94,7 +94,7 @@ pub(super) const UDP_EXTRA: usize = 512;
 /// The number of packets in a Unix datagram socket from which on senders wait.
 pub(super) const UNIX_PACKETS: usize = 10;
 
-/// What a TCP socket is.
+/// The state of a TCP socket.
 #[derive(Debug)]
 pub(super) enum State {
     /// New, bound, or a listener that was shut down.

@@ -13,7 +13,7 @@ use super::socket::{
     UnixState, UnixStream, gather, len_of, room_of, scatter,
 };
 
-/// What a receive of bytes and descriptors returns.
+/// The result of a receive of bytes and descriptors.
 pub(crate) type Received = (usize, Vec<OwnedFd>);
 
 fn new_stream(state: UnixState) -> UnixStream {
@@ -28,7 +28,7 @@ fn new_stream(state: UnixState) -> UnixStream {
     }
 }
 
-/// What a name is listed by: streams and sockets for packets have abstract names of their own.
+/// The key of a name: streams and sockets for packets have abstract names of their own.
 fn key(name: &Name, is_stream: bool) -> Name {
     let mut key = name.clone();
     if key.first() == Some(&0) {
