@@ -359,6 +359,8 @@ fn spans_are_regions_of_traces() {
             "{json}"
         );
     }
+    // What a goroutine has left entered on this thread is left when the thread traces again.
+    tracing::dispatcher::with_default(&subscriber, || info_span!("another").in_scope(|| ()));
     let goroutines = subscriber.downcast_ref::<Goroutines<tracing_subscriber::Registry>>();
     let debug = format!("{:?}", goroutines.unwrap());
     assert!(debug.contains("of: {}"), "{debug}");
