@@ -2,7 +2,8 @@
 //!
 //! Each test is a process of its own, which changes the masks of all its threads, as
 //! `taskset -ap` does. Control groups and CPUs that go offline need root, so they are in
-//! `numa_vm_cpus.rs`.
+//! `numa_vm_cpus.rs`. The priority of a thread changes, too: of one that computes without a P.
+#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -294,4 +295,74 @@ fn without_pins_nothing_is_followed() {
             load.end();
         });
     }
+}
+
+/// The nice value of the calling thread.
+fn nice() -> i32 {
+    // SAFETY: takes plain integers; 0 is the calling thread.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+/// Sysmon lowers the priority of a thread that computes without a P. Nobody inherits that, and a process with
+/// another priority than the usual one keeps it.
+#[test]
+fn the_priority_of_a_hog_is_its_own() {
+    let name = "cpus::the_priority_of_a_hog_is_its_own";
+    let Some(case) = child_case() else {
+        for case in ["0", "5"] {
+            child_passes(name, case);
+        }
+        return;
+    };
+    let usual: i32 = case.parse().unwrap();
+    // SAFETY: takes plain integers.
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, usual) } != 0 || !may_renice() {
+        return;
+    }
+    let rt = build(Builder::new().processors(1)).unwrap();
+    rt.run(|| {
+        let is_over = AtomicBool::new(false);
+        task::scope(|s| {
+            // They take the P from the hog.
+            s.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    sleep(Duration::from_millis(1));
+                }
+            });
+            let hog = s.spawn(|| {
+                let begun = Instant::now();
+                let is_long = || begun.elapsed() > Duration::from_millis(200);
+                while nice() == usual && !(usual != 0 && is_long()) {
+                    assert!(
+                        begun.elapsed() < Duration::from_secs(60),
+                        "it was not demoted"
+                    );
+                }
+                let own = nice();
+                let started = std::thread::spawn(nice).join().unwrap();
+                let child = std::process::Command::new("nice").output().unwrap();
+                let child = String::from_utf8(child.stdout).unwrap();
+                assert_eq!((started, child.trim()), (usual, &*usual.to_string()));
+                // The thread waits for no P meanwhile.
+                assert_eq!(nice(), own);
+                sleep(Duration::from_millis(1));
+                assert_eq!(nice(), usual);
+            });
+            let outcome = hog.join();
+            is_over.store(true, Ordering::Relaxed);
+            outcome.unwrap();
+        });
+    });
+    assert_eq!(nice(), usual);
+}
+
+/// Whether a thread of this process may raise its priority.
+fn may_renice() -> bool {
+    let thread = std::thread::spawn(|| {
+        let to = nice();
+        // SAFETY: takes plain integers.
+        let set = |nice| unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 };
+        set(to + 1) && set(to)
+    });
+    thread.join().unwrap()
 }
