@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use socket2::{Domain, Socket, Type};
 
+#[cfg(feature = "sim")]
 use crate::util::PROMISE;
 use crate::util::{
     child_case, child_passes, hang_guard, is_simulated, much, run, set_nofile_limit, wait_until,
