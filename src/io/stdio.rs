@@ -386,11 +386,6 @@ fn flush_std() {
     let _ = blocking(|| std::io::stdout().flush());
 }
 
-/// The work before a write to the standard error: `std` has no buffer for it.
-fn flush_nothing() {
-    refuse_in_simulation();
-}
-
 /// `Write` by another writer to the same stream.
 macro_rules! write_by {
     ($type:ty, $self:ident, $writer:expr) => {
@@ -487,7 +482,8 @@ macro_rules! output {
 }
 
 output!(Stdout, StdoutLock, *OUTPUT, flush_std);
-output!(Stderr, StderrLock, *ERRORS, flush_nothing);
+// `std` has no buffer for the standard error.
+output!(Stderr, StderrLock, *ERRORS, refuse_in_simulation);
 
 impl From<Stdout> for Stdio {
     /// Gives a child this process' standard output.

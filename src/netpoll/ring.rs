@@ -22,7 +22,7 @@
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use io_uring::cqueue;
 use io_uring::squeue::Entry;
@@ -39,7 +39,8 @@ use crate::loom::native::atomic::{AtomicI32, AtomicU32, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::mmap;
-use crate::sys::uring::{self, SharedWords, send_msg_ring, wake_eventfd};
+use crate::sys::uring::{self, SharedWords, send_msg_ring};
+use crate::sys::{epoll, file};
 #[cfg(explore)]
 use windlass_explorer::{IoUring, RingBuilder as Builder};
 
@@ -265,7 +266,11 @@ impl Ring {
         let eventfd = if self.features.msg_wake {
             None
         } else {
-            Some(wake_eventfd()?)
+            let eventfd = epoll::eventfd()?;
+            // The ring's read must wait for the counter, and it does so only if `O_NONBLOCK` is clear. Writes
+            // never block in practice.
+            file::set_flags(eventfd.as_fd(), 0)?;
+            Some(eventfd)
         };
         let event_fd = eventfd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         self.waker

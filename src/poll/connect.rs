@@ -72,12 +72,13 @@ impl Fd {
                     if may_end {
                         self.note_made_nonblocking();
                     }
+                    let accept: fn(BorrowedFd<'_>, _, _) -> _ = match may_end {
+                        true => socket::accept_now,
+                        false => socket::accept,
+                    };
                     let now = || {
-                        let accepted = match may_end {
-                            true => retry(|| socket::accept_now(self.as_fd(), addr, addr_len)),
-                            false => now(),
-                        };
-                        accepted.map_err(|e| why_not_accepted(self.as_fd(), e))
+                        retry(|| accept(self.as_fd(), addr, addr_len))
+                            .map_err(|e| why_not_accepted(self.as_fd(), e))
                     };
                     self.on_thread(libc::POLLIN, deadline, now)
                 }

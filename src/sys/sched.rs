@@ -174,13 +174,13 @@ fn own_attributes() -> io::Result<libc::sched_attr> {
 
 /// How the kernel schedules thread `tid`; 0 is the calling thread.
 fn attributes_of(tid: i32) -> io::Result<libc::sched_attr> {
-    let mut own = MaybeUninit::<libc::sched_attr>::zeroed();
+    let mut found = MaybeUninit::<libc::sched_attr>::zeroed();
     let size = size_of::<libc::sched_attr>();
     // SAFETY: the place for the answer is valid, and of the size that is stated.
-    let r = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, own.as_mut_ptr(), size, 0) };
+    let r = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, found.as_mut_ptr(), size, 0) };
     cvt(r as libc::c_int)?;
     // SAFETY: plain numbers, which the kernel has filled in.
-    Ok(unsafe { own.assume_init() })
+    Ok(unsafe { found.assume_init() })
 }
 
 /// As [`set_nice`], for a thread whose slice was shortened: with a nice value of 0 it is short, and

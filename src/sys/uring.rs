@@ -4,7 +4,6 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 #[cfg(not(explore))]
 use std::sync::OnceLock;
 #[cfg(not(explore))]
@@ -89,18 +88,6 @@ fn cancel(fd: i32, user_data: u64, of: i32, flags: u32) -> io::Result<()> {
         pad2: [0; 3],
     };
     register(fd, REGISTER_SYNC_CANCEL, (&raw const arg).cast())
-}
-
-/// An eventfd whose reads by a ring wait for the counter. Writes never block in practice.
-pub(crate) fn wake_eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: takes plain integers and returns a descriptor that has no other owner.
-    let fd = cvt(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-    // SAFETY: as above. The ring's read must wait for the counter, and it does so only if
-    // `O_NONBLOCK` is clear, so the flag is cleared here.
-    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: takes plain integers on a descriptor that is open.
-    cvt(unsafe { libc::fcntl(fd, libc::F_SETFL, 0) })?;
-    Ok(owned)
 }
 
 /// Posts a completion with `user_data` into ring `fd`, from any thread and

@@ -22,6 +22,7 @@ use crate::sched::types::accounting::MAX_LABELS;
 use crate::sched::wait::checkpoint as check;
 use crate::sched::wait::completion::{self, Unjoined};
 use crate::sched::wait::fork;
+use crate::sched::wait::offload;
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
@@ -1413,8 +1414,7 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
         "`blocking`",
         "in a simulation, call a stand-in that computes the answer",
     );
-    fork::before_blocking();
-    crate::sched::wait::handoff::blocking(f)
+    offload::in_section(f)
 }
 
 /// Runs `f` on a spare thread while the goroutine parks. The spare thread submits no ring

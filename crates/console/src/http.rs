@@ -188,6 +188,11 @@ impl Connection {
         self.write_all(&out)
     }
 
+    /// From now on there is time for a part of an answer.
+    fn begin_part(&mut self) {
+        self.deadline = Instant::now() + ANSWER_WITHIN;
+    }
+
     /// Sends an answer of unknown length: `f` writes it.
     pub(crate) fn answer_in_chunks(
         &mut self,
@@ -211,13 +216,13 @@ impl Connection {
             self.stream.resets_on_close(true)?;
         }
         head.push_str("\r\n");
-        self.deadline = Instant::now() + ANSWER_WITHIN;
+        self.begin_part();
         self.write_all(head.as_bytes())
     }
 
     /// Sends a part of an answer of unknown length.
     pub(crate) fn chunk(&mut self, request: &Request, part: &[u8]) -> io::Result<()> {
-        self.deadline = Instant::now() + ANSWER_WITHIN;
+        self.begin_part();
         match request.takes_chunks {
             true => Chunks(self).write_all(part),
             false => self.write_all(part),
@@ -230,7 +235,7 @@ impl Connection {
         request: &Request,
         f: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.deadline = Instant::now() + ANSWER_WITHIN;
+        self.begin_part();
         if !request.takes_chunks {
             let mut out = BufWriter::with_capacity(32 * 1024, &mut *self);
             f(&mut out)?;
@@ -287,7 +292,7 @@ impl Connection {
 
     /// Sends a part of such an answer.
     pub(crate) fn event(&mut self, text: &str) -> io::Result<()> {
-        self.deadline = Instant::now() + ANSWER_WITHIN;
+        self.begin_part();
         self.write_all(text.as_bytes())
     }
 }

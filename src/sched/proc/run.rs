@@ -6,6 +6,7 @@ use super::leave::attend;
 use super::locked;
 use crate::g::coro::{Coroutine, Switch};
 use crate::g::header::{self, GRef};
+use crate::lock::Guard;
 use crate::loom::Ordering;
 use crate::loom::oracle;
 use crate::sched::types::accounting;
@@ -13,7 +14,7 @@ use crate::sched::types::current;
 use crate::sched::types::m::{HAS_P, M, PREEMPT, RETAKING};
 use crate::sched::types::p::P;
 use crate::sched::types::sampling;
-use crate::sched::types::state::{Phase, Sched};
+use crate::sched::types::state::{Ms, Phase, Sched};
 use crate::sched::types::trace::EventKind;
 use crate::sched::wait::fork;
 use crate::sched::wait::handoff::{self, mark_outside};
@@ -90,6 +91,15 @@ fn list_m(sched: &Sched, id: u64) -> &M {
     m
 }
 
+/// Wakes sysmon if a P waits for a thread: one is to be had now.
+fn tell_of_thread(sched: &Sched, mut ms: Guard<'_, Ms>) {
+    let is_wanted = std::mem::take(&mut ms.is_wanted);
+    drop(ms);
+    if is_wanted {
+        sched.sysmon.note.wake();
+    }
+}
+
 /// Keeps an M that has no thread, for the next one. The caller uses it no more.
 fn retire_m(sched: &Sched, m: &M) {
     sched.n_ms.fetch_sub(1, Ordering::Relaxed);
@@ -120,10 +130,7 @@ fn m_main(m: &M) {
         m.tid.store(0, Ordering::Relaxed);
         sched.n_retired.fetch_add(1, Ordering::Relaxed);
         retire_m(sched, m);
-        let is_wanted = std::mem::take(&mut sched.ms.lock().is_wanted);
-        if is_wanted {
-            sched.sysmon.note.wake();
-        }
+        tell_of_thread(sched, sched.ms.lock());
     }
 }
 
@@ -194,7 +201,7 @@ fn acquire(m: &M) -> bool {
             }
             return true;
         }
-        let is_wanted = {
+        {
             let mut ms = m.sched().ms.lock();
             if m.sched().phase() == Phase::Stopping {
                 return false;
@@ -202,13 +209,10 @@ fn acquire(m: &M) -> bool {
             if !m.next_p.load(Ordering::Relaxed).is_null() {
                 continue;
             }
-            !m.is_locked() && {
+            if !m.is_locked() {
                 ms.add_spare(m);
-                std::mem::take(&mut ms.is_wanted)
+                tell_of_thread(m.sched(), ms);
             }
-        };
-        if is_wanted {
-            m.sched().sysmon.note.wake();
         }
         m.note.sleep();
     }

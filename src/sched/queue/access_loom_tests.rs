@@ -82,22 +82,27 @@ impl World {
     }
 }
 
+fn spawn_in<T: 'static>(
+    world: &Arc<World>,
+    f: impl FnOnce(&World) -> T + 'static,
+) -> thread::JoinHandle<T> {
+    let world = Arc::clone(world);
+    thread::spawn(move || f(&world))
+}
+
 #[test]
 fn loom_a_p_is_not_taken_from_an_m_that_is_inside() {
     ::loom::model(|| {
         let world = World::new();
-        let m = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    if !world.enter() {
-                        return;
-                    }
-                    world.use_p();
-                    mark_outside(&world.in_runtime);
+        let m = spawn_in(&world, |world| {
+            for _ in 0..2 {
+                if !world.enter() {
+                    return;
                 }
-            })
-        };
+                world.use_p();
+                mark_outside(&world.in_runtime);
+            }
+        });
         world.take_first();
         m.join().unwrap();
     });
@@ -108,18 +113,15 @@ fn loom_a_p_is_not_taken_from_an_m_that_is_inside() {
 fn loom_an_entry_in_place_uses_only_a_p_that_stays() {
     ::loom::model(|| {
         let world = World::new();
-        let m = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    mark_inside(&world.in_runtime);
-                    if matches!(world.access.load(Ordering::Acquire), HAS_P | PREEMPT) {
-                        world.use_p();
-                    }
-                    mark_outside(&world.in_runtime);
+        let m = spawn_in(&world, |world| {
+            for _ in 0..2 {
+                mark_inside(&world.in_runtime);
+                if matches!(world.access.load(Ordering::Acquire), HAS_P | PREEMPT) {
+                    world.use_p();
                 }
-            })
-        };
+                mark_outside(&world.in_runtime);
+            }
+        });
         world.words().ask();
         world.take_first();
         m.join().unwrap();
@@ -130,33 +132,30 @@ fn loom_an_entry_in_place_uses_only_a_p_that_stays() {
 fn loom_an_m_that_keeps_its_p_is_asked() {
     ::loom::model(|| {
         let world = World::new();
-        let m = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                let mut was_asked = false;
-                for _ in 0..2 {
-                    mark_inside(&world.in_runtime);
-                    while world.access.load(Ordering::Acquire) == RETAKING {
-                        thread::yield_now();
-                    }
-                    let has_p = |from| {
-                        let changed = world.access.compare_exchange(
-                            from,
-                            HAS_P,
-                            Ordering::AcqRel,
-                            Ordering::Relaxed,
-                        );
-                        changed.is_ok()
-                    };
-                    was_asked |= has_p(PREEMPT);
-                    if was_asked || has_p(HAS_P) {
-                        world.use_p();
-                    }
-                    mark_outside(&world.in_runtime);
+        let m = spawn_in(&world, |world| {
+            let mut was_asked = false;
+            for _ in 0..2 {
+                mark_inside(&world.in_runtime);
+                while world.access.load(Ordering::Acquire) == RETAKING {
+                    thread::yield_now();
                 }
-                was_asked
-            })
-        };
+                let has_p = |from| {
+                    let changed = world.access.compare_exchange(
+                        from,
+                        HAS_P,
+                        Ordering::AcqRel,
+                        Ordering::Relaxed,
+                    );
+                    changed.is_ok()
+                };
+                was_asked |= has_p(PREEMPT);
+                if was_asked || has_p(HAS_P) {
+                    world.use_p();
+                }
+                mark_outside(&world.in_runtime);
+            }
+            was_asked
+        });
         let is_taken = world.take_first();
         let was_asked = m.join().unwrap();
         let is_asked = world.access.load(Ordering::Relaxed) == PREEMPT;
@@ -168,32 +167,26 @@ fn loom_an_m_that_keeps_its_p_is_asked() {
 fn loom_a_p_that_was_given_away_is_not_taken_from_its_last_m() {
     ::loom::model(|| {
         let world = World::new();
-        let m = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                if !world.enter() {
-                    return;
-                }
+        let m = spawn_in(&world, |world| {
+            if !world.enter() {
+                return;
+            }
+            world.use_p();
+            // As `locked::give`, and then `run::take_p` of another P.
+            world.hold(None);
+            world.is_given.store(1, Ordering::Release);
+            world.hold(Some(1));
+            world.access.store(HAS_P, Ordering::Relaxed);
+            mark_outside(&world.in_runtime);
+            if world.enter() {
                 world.use_p();
-                // As `locked::give`, and then `run::take_p` of another P.
-                world.hold(None);
-                world.is_given.store(1, Ordering::Release);
-                world.hold(Some(1));
-                world.access.store(HAS_P, Ordering::Relaxed);
-                mark_outside(&world.in_runtime);
-                if world.enter() {
-                    world.use_p();
-                }
-            })
-        };
-        let other_m = {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                if world.is_given.load(Ordering::Acquire) == 1 {
-                    world.ps[0].touch();
-                }
-            })
-        };
+            }
+        });
+        let other_m = spawn_in(&world, |world| {
+            if world.is_given.load(Ordering::Acquire) == 1 {
+                world.ps[0].touch();
+            }
+        });
         world.take_first();
         m.join().unwrap();
         other_m.join().unwrap();

@@ -30,9 +30,8 @@ where
     T: Send,
 {
     on_pool(f, Offload::submit).unwrap_or_else(|f| {
-        // No thread is to be had: a blocking section is the next best thing.
-        fork::before_blocking();
-        handoff::blocking(f)
+        // No thread of the pool can be started, so the call blocks this one.
+        in_section(f)
     })
 }
 
@@ -104,10 +103,15 @@ where
     T: Send,
 {
     if is_locked() {
-        fork::before_blocking();
-        return handoff::blocking(f);
+        return in_section(f);
     }
     offload(f)
+}
+
+/// Runs `f` in a blocking section. Others may take the caller's forks meanwhile.
+pub(crate) fn in_section<T>(f: impl FnOnce() -> T) -> T {
+    fork::before_blocking();
+    handoff::blocking(f)
 }
 
 /// Whether the calling goroutine has locked its thread.
