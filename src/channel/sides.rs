@@ -1,4 +1,5 @@
-//! Parts that broadcast and watch channels share: the numbers of both, what one side learns of the end of the other, and the methods for that.
+//! Parts that broadcast and watch channels share: the numbers of senders and receivers, how one side learns of
+//! the end of the other, and the methods for that.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! CPU profiles: which functions of which goroutines use the CPUs.
 //!
 //! A thread outside the runtime looks at the Ms in turn, a hundred times a second. An M that has used
-//! CPU time since the last look is sampled (the crate windlass-unwind): the signal handler on its thread copies the
-//! goroutine's number, name, label and stack. The sample stands for all CPU time since the last look,
+//! CPU time since the last look is sampled (the crate windlass-unwind): the signal handler on its thread
+//! copies the goroutine's number, name, label and stack. The sample stands for all CPU time since the last look,
 //! so the times of a profile add up to those that the kernel has counted. A thread that waits for a CPU
-//! does not answer; its next sample stands for that time, too. Ms that sleep are not disturbed. Names of functions are looked up at the end.
+//! does not answer; its next sample stands for that time, too. Ms that sleep are not disturbed. Names of
+//! functions are looked up at the end.
 
 use std::io;
 use std::time::Duration;

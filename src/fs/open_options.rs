@@ -144,8 +144,8 @@ impl OpenOptions {
     /// # Blocking
     ///
     /// Blocks the thread, in a [`blocking`](crate::blocking) section. For a device, parks the
-    /// goroutine, unless it has locked its thread. For a FIFO, parks it until the other side is opened. With `O_NONBLOCK` or
-    /// `O_PATH`, the open does not wait.
+    /// goroutine, unless it has locked its thread. For a FIFO, parks it until the other side is opened.
+    /// With `O_NONBLOCK` or `O_PATH`, the open does not wait.
     ///
     /// # Errors
     ///

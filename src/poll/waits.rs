@@ -32,7 +32,7 @@ use crate::util::ladder;
 /// The number of attempts in vain that are made at once for a descriptor that is shown as ready.
 const AT_ONCE: u8 = 8;
 
-/// The first pause between two attempts that no event announces, and the longest.
+/// The first pause between two attempts that no event announces. The longest is [`ladder::HOG_NS`].
 const PAUSE_NS: u64 = 5 * ladder::TICK_NS;
 
 /// The waits of one call for `events` of one descriptor.

@@ -1,7 +1,8 @@
 //! A set of goroutines that are joined as they end.
 //!
 //! Each goroutine holds a sender of the set's channel, and sends its number when its code has ended, or
-//! was dropped. The set then joins it, so results and panics come through the goroutine itself. The channel is unbounded, so the send never waits.
+//! was dropped. The set then joins it, so results and panics come through the goroutine itself. The channel
+//! is unbounded, so the send never waits.
 //!
 //! A set and its goroutines know each other through that channel only. So the set may be dropped
 //! while they run, and while they spawn into other sets.

@@ -1,5 +1,5 @@
-//! `accept_stream`: all connections to a listener. No connection is lost or comes twice, whoever
-//! ends it and when, and one that nobody asks takes none.
+//! `accept_stream`: each connection to a listener comes once, wherever and whenever the iterator ends. An
+//! iterator that is never asked takes no connection.
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -104,7 +104,7 @@ fn unix_connections_come_as_well() {
     });
 }
 
-/// What waits in the queue is there for whoever accepts it.
+/// Connections in the queue stay there for the next accept.
 #[test]
 fn one_that_nobody_asks_takes_nothing() {
     run(2, || {
@@ -118,7 +118,7 @@ fn one_that_nobody_asks_takes_nothing() {
         }
         settle_long();
         assert!(connections.finish().is_empty());
-        // All others are in the queue, for whoever accepts them how ever.
+        // The other connections are in the queue, for either kind of accept.
         while all.len() < N as usize {
             all.push(number_of(listener.accept().unwrap().0));
             if all.len() < N as usize {

@@ -537,7 +537,8 @@ fn a_profile_or_trace_ends_when_its_client_has_gone() {
     assert!(profile.is_ok(), "{profile:?}");
 }
 
-/// As `nc -N` does at the end of its input. It is there, and is told from one that has gone.
+/// `nc -N` closes its sending half at the end of its input, and waits for the answer. The console does not take
+/// such a client for one that has gone.
 #[test]
 fn a_client_that_sends_no_more_gets_its_answers() {
     let _profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -47,8 +47,8 @@ pub(crate) fn without_parks<T>(f: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Whether the caller is called by a signal handler, or in a section. Not inlined, and with assembly that keeps the
-/// compiler from merging two calls: the goroutine may be on another thread than a moment ago.
+/// Whether the caller is called by a signal handler, or in a section. Not inlined, and with assembly that keeps
+/// the compiler from merging two calls: the goroutine may be on another thread than a moment ago.
 #[inline(never)]
 pub(crate) fn is_inside() -> bool {
     // SAFETY: the empty assembly touches nothing.

@@ -118,7 +118,7 @@ struct Side {
     events: i16,
     waiting: Mutex<Waiting>,
     /// Whether an attempt has found something since a goroutine last began to wait. Ordering: relaxed;
-    /// it is set and taken by whoever polls the future.
+    /// only the task that polls the future sets and takes it.
     has_found: AtomicBool,
 }
 

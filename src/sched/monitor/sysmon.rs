@@ -16,9 +16,9 @@
 //! - Returns the pages of stacks that have been free for long ([`super::scavenge`]).
 //! - Starts threads, so that they inherit from it and not from a goroutine's thread.
 //!
-//! It checks every 20 µs while a P with work is in a blocking section and a thread is to be had for it, backs
-//! off to 10 ms when there is none (Go's numbers), or until the next timer may need help if that is earlier, and
-//! sleeps without limit while every P is idle. So an idle runtime
+//! While a P with work is in a blocking section, and there is a thread that could take the P, sysmon checks
+//! every 20 µs. Otherwise it backs off to 10 ms (Go's numbers), or until the next timer may need help if that
+//! is earlier. While every P is idle, it sleeps without limit. So an idle runtime
 //! makes no system call once the pages of its free stacks are returned, unless periodic status
 //! lines or deadlock detection were requested (`debug_hooks`). A P without work in a blocking
 //! section is retaken so that it becomes idle: then sysmon may sleep, and a goroutine that becomes
@@ -543,7 +543,7 @@ impl<'a> Sysmon<'a> {
         } else if !wanted {
             self.awaits_work = true;
         }
-        // A thread that comes to be had wakes sysmon.
+        // Without a thread for the P, sysmon is woken when there is one.
         wanted && (may_take || !is_due)
     }
 
@@ -638,7 +638,7 @@ impl<'a> Sysmon<'a> {
         is_stuck
     }
 
-    /// Whether there is a thread for one more P. If not, sysmon is woken when there is.
+    /// Whether there is a thread for one more P. If not, sysmon is woken as soon as there is one.
     fn thread_to_be_had(&self) -> bool {
         let may_start = || self.sched.n_ms.load(Ordering::Relaxed) < self.sched.config.max_threads;
         if may_start() {

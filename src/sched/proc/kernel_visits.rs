@@ -3,7 +3,7 @@
 //!
 //! | moment                            | enters the kernel     | reaps         | dispatches events |
 //! |-----------------------------------|-----------------------|---------------|-------------------|
-//! | a goroutine has queued an entry   | from [`ladder::BATCH`] on  | –             | –                 |
+//! | a goroutine has queued an entry   | from the 32nd on      | –             | –                 |
 //! | before a dispatch                 | –                     | short queue   | without batches   |
 //! | the same, every 32nd time         | entries, kernel work  | yes           | yes, or defers it |
 //! | every 10 µs (`pace`)              | old entries, kernel   | –             | yes, after a full |

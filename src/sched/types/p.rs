@@ -48,7 +48,7 @@ pub(crate) struct StealLevel {
 #[derive(Debug)]
 pub(crate) struct Levels {
     all: Vec<StealLevel>,
-    /// The order, limited to Ps in use: a thief that may use two CPUs of a large machine does not
+    /// The levels, limited to Ps in use: a thief that may use two CPUs of a large machine does not
     /// probe hundreds of Ps without an M.
     live: UnsafeCell<Vec<StealLevel>>,
 }

@@ -54,8 +54,8 @@ pub(crate) const MANY_SLEEPERS: usize = 64;
 /// How many goroutines timers must have woken between two sleeps for the next timers to wait a
 /// little for one another.
 const COALESCE_FROM: usize = 4;
-/// How long they wait at most, for each goroutine woken, and the bounds of that: the shorter one is
-/// for a few tickers, the longer one for thousands of sleepers.
+/// How long they wait at most for each goroutine woken: at least [`ladder::SLICE_NS`], which is for a few
+/// tickers, and at most [`ladder::LATE_NS`], for thousands of sleepers.
 const COALESCE_EACH_NS: u64 = 5 * ladder::TICK_NS;
 
 /// When a P that goes to sleep may be woken by a timer, if timers have woken `woken` goroutines

@@ -1,4 +1,4 @@
-//! The events of a simulated run, kept for its trace: the events of `trace`, each with the number of
+//! The record of a simulated run, for its trace: the events of `trace`, each with the number of
 //! its step, and the goroutines' names. `sim::trace` draws it.
 
 use std::cell::{Cell, RefCell};
