@@ -1,9 +1,11 @@
 //! What the compiler says of programs that must not compile. The messages are for people, so they
 //! are compared by their words.
 
+use std::cmp::Reverse;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 /// The promise, for programs in which something else is wrong.
 const PROMISED: &str = "unsafe(no_thread_local_across_waits)";
@@ -28,7 +30,7 @@ fn errors_of(source: &str) -> String {
             "/dev/null",
             "--extern",
         ])
-        .arg(format!("windlass={}", the_macros().display()))
+        .arg(format!("windlass={}", THE_MACROS.display()))
         .env_remove("RUSTFLAGS")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -46,9 +48,10 @@ fn errors_of(source: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The newest library of this crate: cargo builds it before this program, for the host. So with
-/// `--target` it is not beside the program, but in the folder of the same profile two levels up.
-fn the_macros() -> PathBuf {
+/// The newest library of this crate that the compiler at hand has built: another compiler may share the
+/// folder, and its libraries cannot be used. Cargo builds it before this program, for the host. So
+/// with `--target` it is not beside the program, but in the folder of the same profile two levels up.
+static THE_MACROS: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = std::env::current_exe().unwrap();
     let beside = program.parent().unwrap();
     let profile = beside.parent().unwrap();
@@ -60,9 +63,18 @@ fn the_macros() -> PathBuf {
         let name = path.file_name().unwrap().to_string_lossy();
         name.starts_with("libwindlass_macros-") && name.ends_with(".so")
     });
-    let built = |path: &PathBuf| std::fs::metadata(path).unwrap().modified().unwrap();
-    libraries.max_by_key(built).expect("the crate is built")
-}
+    let mut libraries: Vec<_> = libraries.collect();
+    libraries.sort_by_key(|path| Reverse(std::fs::metadata(path).unwrap().modified().unwrap()));
+    let compiler = Command::new("rustc").arg("--version").output().unwrap();
+    // "rustc 1.95.0 (59807616e 2026-04-14)": a library has the version after its name among its bytes.
+    let version = compiler.stdout.trim_ascii().strip_prefix(b"rustc ");
+    let version = version.expect("rustc says its version");
+    let of_this_compiler = libraries.into_iter().find(|path| {
+        let library = std::fs::read(path).unwrap();
+        library.windows(version.len()).any(|bytes| bytes == version)
+    });
+    of_this_compiler.expect("the crate is built")
+});
 
 /// The error of a source, which must be the only one, has all the words, and names the place.
 #[track_caller]
