@@ -1,4 +1,4 @@
-# What a person uses daily. The rest, and what these targets are made of, is in make/.
+# Targets of each day. The rest, and what these targets are made of, is in make/.
 # `make demo` and `make test` need cargo, make and a C compiler; scripts/setup.sh looks for the rest,
 # and installs it where it is missing.
 

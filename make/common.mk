@@ -1,7 +1,7 @@
 # Names that the other files share.
 
 CARGO ?= cargo
-# Where cargo builds, said once, as the models of loom have a corner of their own.
+# The folder in which cargo builds. The models of loom have a folder of their own below it.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The crates that are published, each after those that it depends on.
@@ -11,10 +11,10 @@ PUBLISHED := windlass-topology windlass-macros windlass-unwind windlass-world wi
 # the packages that a command names, so that other packages would mean other builds.
 PACKAGE_NAMES := $(filter-out windlass-topology,$(PUBLISHED)) windlass-examples windlass-ports
 PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
-# Those that are tested in release as well. The others switch no stacks of their own, and the crates that the
+# Packages that are tested in release as well. The others switch no stacks of their own, and the crates that the
 # examples show take longer to optimise than all the rest.
 RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-explorer windlass-ports windlass-examples,$(PACKAGE_NAMES)))
-# What is off if not asked for, and tested all the same.
+# Features that are off by default, and tested all the same.
 FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
 # its own. Without the variable the feature does nothing. Simulations are among them (tests/sim); tests in

@@ -15,7 +15,7 @@ test-numa: setup ## tests in virtual machines of 2 and 4 NUMA nodes, fetched whe
 	$(call NUMA_VM,--nodes 2) $(call tests,task runtime net channel node_local)
 	$(call NUMA_VM,--nodes 2) $(call tests,seccomp)
 
-# What fits into every change's tests.
+# Tests that are short enough for every change.
 test-numa-small: setup ## those on 2 nodes
 	scripts/numa-vm.sh --prepare
 	$(call NUMA_VM,--nodes 2) $(call tests,numa_vm numa_vm_cpus)

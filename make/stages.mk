@@ -58,7 +58,7 @@ test-servers: setup ## blocking crates over windlass-hook, with Redis, MariaDB, 
 	*) exit $$status ;; \
 	esac
 
-# What cargo tells the tests that it runs, and what build scripts would take for a change.
+# Variables that cargo sets for the tests that it runs: build scripts would take them for a change.
 FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
 
 # Over epoll by choice, with the programs that the run over rings has built. Without most of the simulations,

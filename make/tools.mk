@@ -1,4 +1,4 @@
-# What finds faults besides tests: models, explored schedules, sanitizers, fuzzers, counts of instructions.
+# Tools that find faults besides tests: models, explored schedules, sanitizers, fuzzers, counts of instructions.
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup ## the models of the protocols between threads
@@ -14,7 +14,7 @@ EXPLORE ?= --seconds 60
 explore: setup ## the runtime's threads in orders that seeds draw (EXPLORE="--seconds 300 hogs" chooses)
 	$(call run_explorer,$(EXPLORE))
 
-# The same seeds each time. First: is a schedule that fails the same when it is replayed?
+# Equal seeds each time. First: is a schedule that fails the same when it is replayed?
 explore-short: setup ## 150 orders of each scenario
 	$(call run_explorer,--check)
 	$(call run_explorer,--schedules 150)
@@ -37,7 +37,7 @@ asan: setup ## tests under AddressSanitizer; needs a nightly toolchain
 	$(call ASAN,--lib)
 	$(call ASAN,$(call tests,$(ASAN_TESTS)))
 
-# What is found lies in tests/fuzz/artifacts, and fails again when it is named after the target:
+# An input that fails is kept in tests/fuzz/artifacts, and fails again when it is named after the target:
 # `cargo +nightly fuzz run --fuzz-dir tests/fuzz resp FILE`.
 SECONDS ?= 30
 fuzz: setup ## the examples' parsers, each for SECONDS; needs a nightly toolchain and cargo-fuzz

@@ -100,7 +100,7 @@ use_linker() {
         : >"$sysroot/complete"
     fi
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-    # What libhwloc itself needs is found when the program starts.
+    # Libraries that libhwloc itself needs are found when the program starts.
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS=-Clink-arg=-Wl,--allow-shlib-undefined
     export PKG_CONFIG_SYSROOT_DIR_aarch64_unknown_linux_gnu=$sysroot
     export PKG_CONFIG_PATH_aarch64_unknown_linux_gnu=$sysroot/usr/lib/aarch64-linux-gnu/pkgconfig

@@ -20,7 +20,7 @@ has_perfetto() { [ -f "$perfetto/index.html" ]; }
 
 . scripts/root.sh
 
-# What the program is a part of.
+# The package that the program is part of.
 package() {
     # Debian has the clients of Redis in a package without the server.
     if [ "$1" = redis ] && command -v apt-get >/dev/null; then
@@ -91,7 +91,7 @@ has_perfetto ||
 
 [ ${#missing[@]} -gt 0 ] || exit 0
 printf 'clients: installing %s\n' "${missing[*]}"
-# What is known already may do.
+# The packages that are known already may do.
 refresh || true
 # One by one: that a distribution lacks one of them is no reason to go without the others.
 for program in "${missing[@]}"; do

@@ -29,7 +29,7 @@
 //!
 //! If calls of `run` are nested, all their contexts apply. [`shield`] hides them from a function,
 //! for clean-up. Goroutines that are spawned inside do not inherit the ambient contexts: spawn them
-//! with [`task::spawn_in`], or in a [`task::scope_in`]. The same holds for `offload`'s closure, which
+//! with [`task::spawn_in`], or in a [`task::scope_in`]. Nor does the closure of `offload`, which
 //! runs on another thread: pass it a clone on which it calls `run`.
 //!
 //! On a plain thread, in a [`blocking`](crate::blocking) section and in `offload`'s closure, a deadline

@@ -448,7 +448,7 @@ fn count_interrupts() -> io::Result<()> {
     let mut counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = process::id();
     if COUNTS.swap(pid, Ordering::Relaxed) != pid {
-        // What the parent has not taken was not sent to the child.
+        // Signals that the parent has not taken were not sent to the child.
         TAKEN.store(SEEN.load(Ordering::SeqCst), Ordering::SeqCst);
     }
     if !*counting {

@@ -37,7 +37,7 @@ mod hwloc {
         }
     }
 
-    /// What pkg-config says. Only hwloc2 tells cargo how to link.
+    /// The version that pkg-config reports. Only hwloc2 tells cargo how to link.
     fn version() -> Option<String> {
         let mut probe = pkg_config::Config::new();
         probe.cargo_metadata(false).env_metadata(true);

@@ -57,9 +57,9 @@ const MEALS: usize = 400;
 const CHILDREN: usize = 8;
 const CHILD_WORDS: u64 = 1 << 10;
 
-/// What a policy may cost against flat.
+/// The most that a policy may cost against flat, as a part.
 const MOST_COST: f64 = 0.03;
-/// What may come from other nodes.
+/// The largest part that may come from other nodes.
 const MOST_REMOTE: f64 = 0.05;
 
 #[derive(Parser)]
@@ -230,7 +230,7 @@ fn is_amd_zen() -> bool {
     value("vendor_id").as_deref() == Some("AuthenticAMD") && family >= Some(0x17)
 }
 
-/// What one policy did with one workload.
+/// The results of one policy with one workload.
 struct Outcome {
     times: Vec<Duration>,
     /// For all rounds that are in `times`, if they can be counted.

@@ -11,7 +11,7 @@ use mio::{Interest, Poll, Token};
 
 use crate::workloads::echo::MESSAGE_BYTES;
 
-/// What is asked and answered.
+/// The requests and their answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
     /// 64 bytes that come back.

@@ -44,7 +44,7 @@ pub fn limited(seconds: u64, cpus: Option<&str>, program: &Path) -> Command {
     command
 }
 
-/// What a command has written to stdout.
+/// The text that a command has written to stdout.
 ///
 /// # Errors
 ///

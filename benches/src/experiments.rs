@@ -2,16 +2,16 @@
 
 use crate::runtimes::Name;
 
-/// What is run, and which of its figures are shown.
+/// A program that is run, and which of its figures are shown.
 #[derive(Debug)]
 pub struct Experiment {
     /// Its name, in the tables and for `--only`.
     pub name: &'static str,
-    /// What is run.
+    /// The program.
     pub what: What,
 }
 
-/// What an experiment runs.
+/// The program of an experiment.
 #[derive(Debug)]
 pub enum What {
     /// A program that ends by itself and prints its figures as `key=value`.
@@ -105,9 +105,9 @@ const SLEEPS: &[(&str, &str)] = &[
     ("late_2900_p99_us", "2.9 ms: us late, p99"),
 ];
 
-/// Who has tasks that move between threads.
+/// Contenders with tasks that move between threads.
 const TASKS: &[Name] = &[Name::Windlass, Name::Tokio, Name::May];
-/// Who has connections.
+/// Contenders with connections.
 pub const CONNECTIONS: &[Name] = &[
     Name::Windlass,
     Name::Tokio,
@@ -115,7 +115,7 @@ pub const CONNECTIONS: &[Name] = &[
     Name::Monoio,
     Name::Compio,
 ];
-/// Who reads files by other means than may's, which is to block.
+/// Contenders that read files by other means than may's, which is to block.
 const FILES: &[Name] = &[
     Name::Windlass,
     Name::Tokio,
@@ -277,17 +277,17 @@ const fn program(
     with(TASKS, name, rust, Some(go), figures)
 }
 
-/// What sends and receives: for all that have connections.
+/// An experiment that sends and receives: for all that have connections.
 const fn stream(name: &'static str, rust: &'static [&'static str], go: &'static str) -> Experiment {
     with(CONNECTIONS, name, rust, Some(go), MICRO)
 }
 
-/// What reads files: without Go.
+/// An experiment that reads files: without Go.
 const fn reads(name: &'static str, rust: &'static [&'static str]) -> Experiment {
     with(FILES, name, rust, None, READS)
 }
 
-/// What Go's scheduler is slow at: for windlass and Go alone.
+/// An experiment at which Go's scheduler is slow: for windlass and Go alone.
 const fn gap(
     name: &'static str,
     rust: &'static [&'static str],

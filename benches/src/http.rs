@@ -73,7 +73,7 @@ impl Connection {
 /// back.
 #[derive(Debug)]
 pub struct LentConnection {
-    /// What has been received and not yet answered.
+    /// Bytes that were received and are not yet answered.
     input: Vec<u8>,
     output: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! What the machine's CPUs did meanwhile, besides the work of this program.
+//! CPU time of the machine that went to others than this program.
 
 use std::fs;
 use std::io;
@@ -8,20 +8,20 @@ use std::io;
 pub struct MachineTime {
     /// Of all CPUs, idle or not.
     all: u64,
-    /// What programs used, in and outside of the kernel.
+    /// Time of programs, in and outside of the kernel.
     used: u64,
-    /// What the host took.
+    /// Time that the host took.
     steal: u64,
-    /// What this program and its children that have ended used.
+    /// Time of this program and of its children that have ended.
     ours: u64,
 }
 
 /// Shares of the CPU time of a while.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shares {
-    /// What the host took.
+    /// The part that the host took.
     pub steal: f64,
-    /// What other programs used: all but this one and its children.
+    /// The part that other programs used: all but this one and its children.
     pub others: f64,
 }
 

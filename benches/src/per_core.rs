@@ -16,7 +16,7 @@ use std::thread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// What an operation gives back: its result, and the buffer it was given.
+/// The result of an operation, and the buffer that it was given.
 pub type Lent<T, B> = (io::Result<T>, B);
 
 /// Connections that may wait to be accepted, for each listener: tokio's default.

@@ -1,4 +1,4 @@
-//! What the kernel says of a process: its memory and its CPU time.
+//! Memory and CPU time of a process, from the kernel.
 
 use std::fs;
 use std::io;
@@ -62,7 +62,7 @@ impl CpuTime {
         self.user + self.system
     }
 
-    /// What was used since `earlier`.
+    /// The time used since `earlier`.
     pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime {
             user: self.user.saturating_sub(earlier.user),

@@ -25,7 +25,7 @@ pub const PAGE_BYTES: usize = 4096;
 /// Ordering: relaxed; it says nothing about other memory.
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// What to read, as the command line says it.
+/// The reads that the command line asks for.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Reading {
     mode: Mode,
@@ -51,7 +51,7 @@ pub enum Mode {
     Direct,
 }
 
-/// What is read, and how.
+/// The reads of one run.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The file.

@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(both["runs"].as_array().unwrap().len(), 2);
         assert_eq!(both["rows"][0]["run"], 0);
         assert_eq!(both["rows"][1]["run"], 1);
-        // The same figure again: the row goes, and the run that it was the only one of.
+        // A figure that is there already: the row goes, and the run that it was the only one of.
         let again = merge(&both, &one_row("yield", 3.0, "third")).unwrap();
         assert_eq!(again["runs"].as_array().unwrap().len(), 2);
         assert_eq!(again["runs"][1]["command"], "third");

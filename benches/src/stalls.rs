@@ -1,4 +1,4 @@
-//! What the servers of the program `stalls` do with a request.
+//! Work that the servers of the program `stalls` do for a request.
 
 use std::hint::black_box;
 use std::io;

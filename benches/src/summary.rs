@@ -128,7 +128,7 @@ fn names_benches(command_line: &str) -> bool {
         .any(|word| word == "--bench" || word.starts_with("--bench="))
 }
 
-/// What criterion has estimated for one function of a group.
+/// Criterion's estimate for one function of a group.
 #[derive(Clone, Debug, PartialEq)]
 struct Estimate {
     group: String,
@@ -180,7 +180,7 @@ fn read_one(folder: &Path, earliest: SystemTime) -> Option<Estimate> {
     }
     let json = |path: &Path| serde_json::from_slice::<Value>(&fs::read(path).ok()?).ok();
     let (id, estimates) = (json(&folder.join("benchmark.json"))?, json(&file)?);
-    // What criterion itself shows: the slope where samples differ in length, else the mean.
+    // As criterion itself shows: the slope where samples differ in length, else the mean.
     let shown = [&estimates["slope"], &estimates["mean"]];
     let shown = shown.into_iter().find(|estimate| estimate.is_object())?;
     let throughput = &id["throughput"];
@@ -331,7 +331,7 @@ mod tests {
             Folder(path)
         }
 
-        /// What criterion writes.
+        /// Writes the files that criterion writes.
         fn measure(&self, group: &str, function: &str, throughput: &str, estimates: &str) {
             let folder = self.0.join(group).join(function).join("new");
             fs::create_dir_all(&folder).unwrap();

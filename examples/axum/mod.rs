@@ -2,7 +2,7 @@
 //! over a WebSocket.
 //!
 //! The handlers are `async`, as axum requires, and call blocking code: a lock, a condition variable,
-//! a socket of windlass. What comes through the connection itself, such as the body, is awaited.
+//! a socket of windlass. Data of the connection itself, such as the body, are awaited.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -178,7 +178,7 @@ impl FromRequestParts<Arc<Board>> for InRoom {
     }
 }
 
-/// What a request asks for in its query.
+/// The query of a request.
 #[derive(Deserialize)]
 struct Asked {
     /// The number of the last message that the client has.

@@ -208,7 +208,7 @@ fn page(file: File, metadata: &Metadata, content_type: &str, request: &Request<'
     Answer::new(head, Body::Long(Box::new(Piece { file, bytes, chunk })))
 }
 
-/// What is left to send of a file.
+/// The part of a file that is left to send.
 struct Piece {
     file: File,
     bytes: std::ops::Range<u64>,

@@ -80,7 +80,7 @@ struct Exchange {
     body_left: u64,
 }
 
-/// What to do after all complete requests were answered.
+/// The step after all complete requests were answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Read,
@@ -312,7 +312,7 @@ impl Input {
 
     /// Reads more. There is room unless [`MAX_HEAD_BYTES`] bytes wait to be consumed.
     fn fill(&mut self, stream: &mut impl Read) -> io::Result<usize> {
-        // What is left is at most the start of one request.
+        // The rest is at most the start of one request.
         self.buffer.copy_within(self.begin..self.end, 0);
         self.end -= self.begin;
         self.begin = 0;

@@ -17,7 +17,7 @@ use windlass::io::{self, ErrorKind, Write};
 
 use super::protocol::{Decoder, Encoder, Entry};
 
-/// What has to be on disk before a server answers.
+/// A fact that has to be on disk before a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     /// The server is in this term, and has voted for that server in it.
@@ -26,7 +26,7 @@ pub(super) enum Record {
     Entry(u64, Entry),
 }
 
-/// What was found on disk.
+/// The state that was found on disk.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) term: u64,
@@ -110,7 +110,7 @@ fn write_record(to: &mut Vec<u8>, record: &Record) {
     to.extend_from_slice(&body.0);
 }
 
-/// What the records say, up to the first that is not whole.
+/// The state that records give, up to the first that is not whole.
 fn read_records(mut bytes: &[u8]) -> io::Result<Found> {
     let mut found = Found::default();
     while let Some((record, rest)) = read_record(bytes) {

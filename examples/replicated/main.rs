@@ -43,7 +43,7 @@ ADDR is an address and a port; --serve takes the place of a server in the list, 
 /// How long the client tries.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the command line asks for.
+/// The work that the command line asks for.
 enum Work {
     Serve(Config),
     Call(Vec<SocketAddr>, Command),

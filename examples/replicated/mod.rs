@@ -16,7 +16,7 @@
 //! | `server.rs` | the goroutines of a server |
 //! | `client.rs` | the client: finds the primary, tries again |
 //!
-//! What a client can count on:
+//! A client can count on this:
 //!
 //! - **Linearizable.** Each command takes effect at one instant between the call and its answer. A read
 //!   is answered only after a majority has confirmed that no newer primary has been elected.
@@ -89,7 +89,7 @@ impl Default for Timing {
 #[allow(dead_code, reason = "only tests want bugs")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// What was written to the log counts as durable before `fsync` has returned.
+    /// A record that was written to the log counts as durable before `fsync` has returned.
     AcknowledgeBeforeSync,
     /// A primary answers reads from its own values, and does not ask whether it still is the primary.
     StaleRead,

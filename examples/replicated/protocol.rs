@@ -1,4 +1,4 @@
-//! What clients and servers say to each other, and the bytes for it.
+//! Messages of clients and servers, and their bytes.
 //!
 //! Numbers are little-endian and have eight bytes, a text has its length before it, an optional value
 //! begins with a byte that is 0 or 1, and so does a choice with the number of its variant.
@@ -6,7 +6,7 @@
 /// The most bytes of the texts of a command.
 pub(super) const MAX_COMMAND_BYTES: usize = 32 << 10;
 
-/// What a client asks for. The answer to each command is the value that the key had before it.
+/// A request of a client. The answer to each command is the value that the key had before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Changes nothing. It is the first entry of each primary, which cannot know how much of the log of

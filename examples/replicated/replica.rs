@@ -40,7 +40,7 @@ enum Role {
     },
 }
 
-/// What a server knows of another one.
+/// A server's knowledge of another one.
 #[derive(Clone, Debug)]
 struct Peer {
     /// Its vote for this candidate, if it has answered.
@@ -57,7 +57,7 @@ struct Peer {
     due: Instant,
 }
 
-/// What to do for a peer.
+/// A task for a peer.
 #[derive(Debug)]
 pub(super) enum Task {
     Send(Request),
@@ -65,7 +65,7 @@ pub(super) enum Task {
     Wait,
 }
 
-/// What has happened that others wait for. The server looks after each step.
+/// Events that others wait for. The server looks after each step.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// There may be something to send.
@@ -329,9 +329,9 @@ impl Replica {
         self.news.progress = true;
     }
 
-    // What a server asks others.
+    // Requests of a server to others.
 
-    /// What to send to a peer.
+    /// The message for a peer.
     pub(super) fn task_for(&mut self, peer: usize, now: Instant) -> Task {
         match self.role {
             Role::Backup { .. } => Task::Wait,
@@ -427,7 +427,7 @@ impl Replica {
         }
     }
 
-    // What others ask.
+    // Requests of others.
 
     /// A candidate asks for a vote. Returns whether it has it.
     pub(super) fn give_vote(
@@ -536,7 +536,7 @@ impl Replica {
     ///
     /// A majority has answered a message of this term that was sent after the read began. So no
     /// primary of a later term was elected before the read began: a majority would have had to vote for
-    /// it. What earlier primaries have committed is in the log before the primary's first entry.
+    /// it. Records that earlier primaries have committed are in the log before the primary's first entry.
     pub(super) fn read(&self, reading: &Reading, key: &str) -> Option<Response> {
         let Role::Primary { first } = self.role else {
             return Some(Response::Elsewhere(self.primary()));

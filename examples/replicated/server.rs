@@ -44,7 +44,7 @@ pub(crate) fn serve(listener: TcpListener, config: Config) -> io::Error {
     }
 }
 
-/// What is never there.
+/// A type without values.
 enum Never {}
 
 fn run(listener: TcpListener, config: Config) -> io::Result<Never> {

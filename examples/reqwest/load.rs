@@ -1,4 +1,4 @@
-//! What it costs: the same requests in four ways, with the CPU time of each.
+//! Costs: equal requests in four ways, with the CPU time of each.
 
 use std::error::Error;
 use std::io;
@@ -15,7 +15,7 @@ use windlass_hyper::Io;
 
 use crate::reactor::{self, Reactor};
 
-/// Who polls the futures.
+/// The place where futures are polled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum By {
     /// tokio alone, in a task for each.
@@ -42,7 +42,7 @@ impl FromStr for By {
     }
 }
 
-/// What some requests have cost.
+/// The cost of some requests.
 #[derive(Debug)]
 pub(crate) struct Cost {
     pub(crate) n_requests: usize,

@@ -26,7 +26,7 @@ pub(super) struct Session<'s> {
     /// The commands since MULTI.
     pub(super) queue: Option<Queue>,
     pub(super) watch: Watch,
-    /// What a transaction has locked, while its commands are carried out.
+    /// The keys that a transaction has locked, while its commands are carried out.
     held: Option<Locked<'s>>,
     /// Whether to close the connection after the answers so far.
     pub(super) is_over: bool,

@@ -137,7 +137,7 @@ pub(super) struct Keys {
     entries: HashMap<Bytes, Entry>,
     /// The keys that expire, by their time: exactly those entries that have one.
     ends: BTreeSet<(UnixMs, Bytes)>,
-    /// Who must hear of changes of a key: the numbers of clients, and what tells them.
+    /// The clients that must hear of changes of a key: their numbers, and the flags that tell them.
     watches: HashMap<Bytes, Vec<(u64, Arc<AtomicBool>)>>,
 }
 

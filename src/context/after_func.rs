@@ -1,7 +1,7 @@
 //! `after_func`: a function that is called when a context is done.
 //!
 //! A goroutine waits for the context, because a context that ends by its deadline has no timer of
-//! its own: each waiter has one. Who takes the function out of its place calls it, or prevents the
+//! its own: each waiter has one. The thread that takes the function out of its place calls it, or prevents the
 //! call.
 
 use std::fmt;

@@ -251,7 +251,7 @@ mod tests {
                 .collect();
             let list = ForkList::new(0);
             list.begin();
-            // What is in the list, and the calls that are active.
+            // The forks in the list, and the calls that are active.
             let mut queue = std::collections::VecDeque::new();
             let mut calls = Vec::new();
             let mut n_made = 0;

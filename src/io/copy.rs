@@ -59,7 +59,7 @@ where
     }
     let mut n_copied = 0;
     if bubble::is_inside() {
-        // What is simulated cannot be spliced.
+        // Simulated descriptors cannot be spliced.
         return io::copy(reader, writer);
     }
     if !copy_until_full(reader, writer, &mut n_copied)? {

@@ -382,7 +382,7 @@ fn refuse_in_simulation() {
 /// Writes what `print!` has left in the buffer of `std`, so that the order is kept.
 fn flush_std() {
     refuse_in_simulation();
-    // What the pipe does not take, our own write will be told, too.
+    // If the pipe refuses these bytes, our own write fails with that error, too.
     let _ = blocking(|| std::io::stdout().flush());
 }
 

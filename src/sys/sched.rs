@@ -138,7 +138,7 @@ fn set_nice_and_slice(tid: i32, nice: i32, slice_ns: u64, flags: libc::c_int) ->
 }
 
 /// Gives the calling thread a short time slice: it gets its CPU sooner when it wakes, and gives way
-/// sooner while it computes. What it starts has a usual one. `false` if it has another policy or
+/// sooner while it computes. Threads that it starts have a usual one. `false` if it has another policy or
 /// priority than the usual ones, or a sandbox denies the call.
 pub(crate) fn shorten_own_slice() -> bool {
     let flags = libc::SCHED_FLAG_RESET_ON_FORK;

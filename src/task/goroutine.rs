@@ -1738,7 +1738,7 @@ struct Packet<'scope, T> {
 
 impl<T> Packet<'_, T> {
     fn put(&self, result: Result<T>) {
-        // What was there has no destructor.
+        // The value that it replaces has no destructor.
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     }
 

@@ -480,7 +480,7 @@ impl<T> JoinSet<T> {
         park::perturb();
         self.handles.clear();
         self.numbers.clear();
-        // What the detached ones will report concerns nobody.
+        // Nobody waits for the results of the detached ones.
         self.ended = channel::internal(None);
     }
 }

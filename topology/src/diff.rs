@@ -1,4 +1,4 @@
-//! What differs between two machines.
+//! Differences between two machines.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{Request, Topology, default_processors, format_cpu_list, plan, render
 /// One thing that two machines do not have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What it is about, such as `node 1: memory`.
+    /// The part of the machine, such as `node 1: memory`.
     pub what: String,
     /// How it is in the first machine; `None` if the first has no such thing.
     pub a: Option<String>,

@@ -18,7 +18,7 @@ use crate::{
 const LOCAL_DISTANCE: u32 = 10;
 const REMOTE_DISTANCE: u32 = 20;
 
-/// What firmware says of two nodes in one package on many machines (EPYC with several nodes per
+/// The distance that firmware gives for two nodes of one package on many machines (EPYC with several nodes per
 /// socket).
 const PACKAGE_DISTANCE: u32 = 12;
 
@@ -52,7 +52,7 @@ fn assumed(n_nodes: usize, note: Option<String>) -> Distances {
     }
 }
 
-/// What a described machine gets, where some package has several nodes and there are several packages:
+/// The distances of a described machine, where some package has several nodes and there are several packages:
 /// 12 inside a package, 20 between packages. `None` elsewhere: all other nodes are equally far.
 pub(crate) fn by_package(nodes: &[Node], packages: &[Package]) -> Option<Distances> {
     // A node is in the package of its first CPU; one without CPUs is in none.
@@ -136,7 +136,7 @@ fn wrong_values(rows: &[Vec<u32>]) -> Vec<(usize, usize)> {
     all.filter(|&(from, to)| is_wrong(from, to)).collect()
 }
 
-/// What stands in for a wrong value.
+/// The distance that replaces a wrong value.
 fn replacement(rows: &[Vec<u32>], wrong: &[(usize, usize)], from: usize, to: usize) -> u32 {
     if from == to {
         return LOCAL_DISTANCE;

@@ -1,4 +1,4 @@
-//! What can go wrong while a machine is read.
+//! Errors of reading a machine.
 
 use std::{error, fmt, io, path::PathBuf};
 
@@ -12,14 +12,14 @@ pub enum Error {
     Synthetic {
         /// The description as given.
         description: String,
-        /// What is wrong with it.
+        /// The fault of the description.
         reason: String,
     },
     /// A file or folder could not be read.
     Io {
         /// Which one.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The JSON text is not a recorded machine (feature `json`).

@@ -44,7 +44,7 @@ pub(crate) struct PuFacts {
     /// The sizes of its core's level 1 caches, for data and for instructions.
     pub(crate) l1d_bytes: Option<u64>,
     pub(crate) l1i_bytes: Option<u64>,
-    /// What the maker of its package calls it.
+    /// The name that the maker of its package gives it.
     pub(crate) model: Option<String>,
 }
 

@@ -341,7 +341,7 @@ impl Drop for Handle {
     }
 }
 
-/// What one of hwloc's kinds of cores says of itself.
+/// The attributes of one of hwloc's kinds of cores.
 #[derive(Clone, Debug, Default)]
 struct Design {
     /// `IntelCore` or `IntelAtom`.

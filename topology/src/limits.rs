@@ -144,7 +144,7 @@ impl CpuLimits {
         capped_processors(usable.len(), self.quota)
     }
 
-    /// What keeps [`processors`](Self::processors) from being the number of online CPUs: of several
+    /// The limit that keeps [`processors`](Self::processors) from being the number of online CPUs: of several
     /// limits the one that took the last CPU away.
     #[must_use]
     pub fn cap(&self) -> Cap {
@@ -177,7 +177,7 @@ impl CpuLimits {
         ]
     }
 
-    /// The same without the names of control groups, which are private.
+    /// These limits without the names of control groups, which are private.
     #[must_use]
     pub fn anonymous(self) -> Self {
         Self {

@@ -54,7 +54,7 @@ pub struct Live {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "json", derive(Deserialize))]
 pub struct LiveRuntime {
-    /// What the program calls it.
+    /// The program's name for it.
     pub name: String,
     /// `io_uring` or `epoll`.
     pub poller: String,

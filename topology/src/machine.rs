@@ -82,7 +82,7 @@ pub struct Node {
 pub struct Package {
     /// The kernel's number for it, where it has one.
     pub os_id: Option<u32>,
-    /// What its maker calls it, where the kernel says so.
+    /// The maker's name for it, where the kernel says so.
     #[cfg_attr(
         feature = "json",
         serde(default, skip_serializing_if = "Option::is_none")
@@ -161,7 +161,7 @@ pub struct Distances {
     pub origin: DistanceOrigin,
     /// Row-major: `rows[from][to]`, by position in [`Topology::nodes`]. May be asymmetric.
     pub rows: Vec<Vec<u32>>,
-    /// What was wrong with the matrix of the firmware: why it was refused (then
+    /// Faults of the matrix of the firmware: why it was refused (then
     /// [`origin`](Self::origin) is [`Assumed`](DistanceOrigin::Assumed)), or which values were
     /// replaced. Of a described machine: how the distances were derived. `None` where there is nothing
     /// to say.
@@ -297,7 +297,7 @@ impl Topology {
         pretty::to_json(&machine)
     }
 
-    /// The same machine with these distances, `rows[from][to]` by position in
+    /// A copy of the machine with these distances, `rows[from][to]` by position in
     /// [`nodes`](Self::nodes).
     ///
     /// # Errors
@@ -317,7 +317,7 @@ impl Topology {
         }))
     }
 
-    /// The same machine as seen from a cpuset: only these CPUs are allowed, and of them only those
+    /// A copy of the machine as seen from a cpuset: only these CPUs are allowed, and of them only those
     /// that were allowed before.
     ///
     /// # Errors
@@ -345,7 +345,7 @@ impl Topology {
         Ok(Self(machine))
     }
 
-    /// The same machine with exactly these CPUs allowed, also those that were not allowed before: what
+    /// A copy of the machine with exactly these CPUs allowed, also those that were not allowed before: what
     /// a process sees after its affinity mask or its cpuset has changed. CPUs that the machine
     /// does not have are ignored.
     ///
@@ -367,7 +367,7 @@ impl Topology {
         Ok(Self(machine))
     }
 
-    /// The same machine as seen from a cpuset that holds the CPUs of these nodes, by OS id.
+    /// A copy of the machine as seen from a cpuset that holds the CPUs of these nodes, by OS id.
     ///
     /// # Errors
     ///
@@ -453,7 +453,7 @@ impl Topology {
         &self.0.isolated_cpus
     }
 
-    /// What limited the process that read the machine; `None` for a machine that was described, and
+    /// The limits of the process that read the machine; `None` for a machine that was described, and
     /// for a recording that does not say.
     #[must_use]
     pub fn limits(&self) -> Option<&CpuLimits> {
@@ -579,7 +579,7 @@ impl Machine {
     /// - Each position a CPU names exists, and the CPU lists of all groups are those of the CPUs that
     ///   name them; only a node may be without CPUs.
     /// - A core is in the package of its CPUs.
-    /// - What is isolated is online.
+    /// - An isolated CPU is online.
     /// - The distances are a SLIT over the nodes.
     fn check(&self) -> Result<(), String> {
         if self.pus.is_empty() {

@@ -34,7 +34,7 @@ fn refuse(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What clap says in several lines: its first paragraph, what was meant most likely, and where help is.
+/// The error of clap in one line: its first paragraph, what was meant most likely, and where help is.
 fn one_line(error: &clap::Error) -> String {
     let message = error.to_string();
     let paragraph = message.split("\n\n").next().unwrap_or(&message);
@@ -47,7 +47,7 @@ fn one_line(error: &clap::Error) -> String {
     }
 }
 
-/// What should have been written instead of an unknown word.
+/// The word that was probably meant by an unknown one.
 fn suggestion(error: &clap::Error) -> Option<String> {
     let text = |kind| match error.get(kind)? {
         ContextValue::String(text) => Some(text.clone()),

@@ -33,7 +33,7 @@ const LOOKS: u32 = 4096;
 /// Of more groups than this only the first are measured; the time grows with the square.
 pub const MAX_GROUPS: usize = 64;
 
-/// What was measured between nodes and between level 3 caches.
+/// Measurements between nodes and between level 3 caches.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "json", derive(Serialize))]
 pub struct Measured {
@@ -196,7 +196,7 @@ pub fn ping_pong(a: usize, b: usize) -> Option<Duration> {
     best
 }
 
-/// What the two threads share.
+/// State that the two threads share.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Court {

@@ -98,7 +98,7 @@ pub(crate) fn complete(root: &Path, facts: &mut Facts) {
     }
 }
 
-/// What the maker calls each CPU, by `/proc/cpuinfo`; Arm's kernels do not say.
+/// The maker's name of each CPU, by `/proc/cpuinfo`; Arm's kernels do not say.
 fn models(root: &Path) -> BTreeMap<usize, String> {
     let text = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let mut models = BTreeMap::new();

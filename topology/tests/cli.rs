@@ -318,7 +318,7 @@ fn what_is_recorded_can_be_read() {
     );
 }
 
-/// What a file of a stranger says does not command the terminal, and does not take memory for what it says.
+/// A file of a stranger can neither command the terminal nor make the program allocate by its numbers.
 #[test]
 fn a_recorded_file_is_not_believed() {
     let dir = Dir::new();

@@ -1,4 +1,4 @@
-//! What the doctor says of made-up hosts.
+//! Findings of the doctor for made-up hosts.
 
 use windlass_topology::{
     Topology,
@@ -56,7 +56,7 @@ fn healthy() -> Host {
     }
 }
 
-/// What is said about one thing on this host and machine.
+/// The finding about one thing on this host and machine.
 fn about(check: &str, host: &Host, machine: &Topology) -> Finding {
     let findings = examine(host, machine);
     findings

@@ -1,4 +1,4 @@
-//! What made-up cgroups, masks and boot options leave of the CPUs.
+//! CPUs that are left by made-up cgroups, masks and boot options.
 
 use windlass_topology::limits::{Cap, CpuLimits, cpu_limits, cpu_limits_below, cpu_quota_below};
 

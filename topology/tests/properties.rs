@@ -64,7 +64,7 @@ prop_compose! {
     }
 }
 
-/// The same machine with some CPUs isolated and some cores fast.
+/// The machine with some CPUs isolated and some cores fast.
 fn with_kinds(machine: &Topology, kinds: &[(bool, bool)]) -> Topology {
     let mut json: serde_json::Value = serde_json::from_str(&machine.to_json()).unwrap();
     let pus = machine.pus().iter().zip(kinds);

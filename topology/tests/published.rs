@@ -61,7 +61,7 @@ fn gh200_with_four_sockets_keeps_its_distances() {
     // Each uses its own memory, not that of a GPU.
     let memory: Vec<_> = plan.nodes.iter().map(|node| node.memory_node).collect();
     assert_eq!(memory, [Some(0), Some(1), Some(2), Some(3)]);
-    // What is written can be read.
+    // The file that is written can be read.
     assert_eq!(Topology::from_json(&machine.to_json()).unwrap(), machine);
 }
 

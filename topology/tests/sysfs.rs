@@ -331,7 +331,7 @@ fn the_cpuset_of_a_dump_holds() {
     let machine = Topology::from_sysfs(dir.path()).unwrap();
     assert_eq!(machine.allowed_cpus(), [2, 3, 6]);
     assert_eq!(machine.limits().unwrap().cpuset, Some(vec![2, 3, 6]));
-    // What is written keeps it, without the name of the group.
+    // The file that is written keeps it, without the name of the group.
     assert!(!machine.to_json().contains("job"));
     let read = Topology::from_json(&machine.to_json()).unwrap();
     assert_eq!(read.allowed_cpus(), [2, 3, 6]);

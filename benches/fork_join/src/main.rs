@@ -354,7 +354,7 @@ fn tree(settings: &Settings) -> Race<'static> {
     }
 }
 
-/// What `sort` costs for a new copy of the numbers.
+/// The cost of `sort` for a new copy of the numbers.
 fn sorting(n: usize, sort: impl Fn(&Pools, &mut [u32]) -> Cost) -> impl FnMut(&Pools) -> Cost {
     move |pools| {
         let mut all: Vec<_> = numbers(n).collect();

@@ -8,7 +8,7 @@
 //!
 //! - `channels`: 8 goroutines pass messages over 4 channels of one place. Steps in a second, under a
 //!   random walk, PCT of depth 3 and the default mixture.
-//! - `locks`: 8 goroutines take one mutex in turn. The same.
+//! - `locks`: 8 goroutines take one mutex in turn. Steps in a second, as above.
 //! - `empty`: runs whose closure does nothing. Microseconds for each.
 //! - `hosts`: 1,000 hosts, each with a server. Each asks 10 others over TCP, by name. Seconds, steps
 //!   and connections.

@@ -55,7 +55,7 @@ struct Args {
     /// Keep the rows that the file has of other experiments, if machine and commit are the same.
     #[arg(long, requires = "json")]
     merge: bool,
-    /// The same, and leave out the experiments that the file has already.
+    /// As `merge`, without the experiments that the file has already.
     #[arg(long, requires = "json")]
     resume: bool,
 }
@@ -212,7 +212,7 @@ fn command_line() -> String {
     }
 }
 
-/// What stays the same over all runs.
+/// Settings of all runs.
 struct Bench {
     /// Where the programs lie: beside this one.
     programs: PathBuf,
@@ -404,7 +404,7 @@ impl Bench {
         if self.wrk { "wrk" } else { "load" }
     }
 
-    /// What the tables show, as rows; without figures that no contender gave.
+    /// The rows of the tables; without figures that no contender gave.
     fn rows(&self, experiments: &[&Experiment], samples: &Samples) -> Vec<Row> {
         let mut rows = Vec::new();
         for experiment in experiments {

@@ -1,4 +1,4 @@
-//! What Go's scheduler is slow at, in the same shapes as in benches/go/gaps.go.
+//! Programs at which Go's scheduler is slow, in the same shapes as in benches/go/gaps.go.
 //!
 //! Each probe prints times in µs, `p50_us=.. p99_us=..` and the like. Go is the only
 //! peer: tokio and may are in the other programs.

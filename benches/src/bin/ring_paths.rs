@@ -1,4 +1,4 @@
-//! What the kernel charges for the several ways to ask for one thing: bare rings with the
+//! The kernel's costs of several ways to ask for one thing: bare rings with the
 //! flags of a P's, without a runtime. CPU time of the thread that serves, for each operation;
 //! contenders in turn, medians of the rounds, least and most.
 //!

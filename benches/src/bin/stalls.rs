@@ -489,7 +489,7 @@ mod client {
     pub(super) fn alone(address: SocketAddr, n: usize, rounds: usize) -> io::Result<()> {
         const STALL_US: u32 = 8_000;
         const LATER: Duration = Duration::from_millis(1);
-        // Who waits for the stall waits for the rest of it.
+        // A client that waits for the stall waits for the rest of it.
         const WAITED: Duration = Duration::from_millis(5);
         let mut connections = Connections::new(address, n)?;
         let mut random = Random(1);

@@ -346,7 +346,7 @@ fn draw_panel<B: DrawingBackend>(
     Ok(())
 }
 
-/// What the longest bar stands for.
+/// The figure of the longest bar.
 fn scale(panel: &Panel) -> f64 {
     let cells = || panel.bars.iter().map(|(_, cell)| cell);
     let ours = panel.bars.get(panel.ours).map(|(_, cell)| cell.median);

@@ -355,7 +355,7 @@ fn numa(input: &Input) -> String {
     sections.collect::<Vec<_>>().join("\n")
 }
 
-/// What the policies did on one machine.
+/// The results of the policies on one machine.
 fn policies(machine: usize, results: &Results) -> String {
     let mut text = describe(&results.machine);
     let run = &results.runs[0];

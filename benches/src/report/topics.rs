@@ -20,7 +20,7 @@ pub struct Figure {
     pub key: &'static str,
     /// The experiment, for a reader.
     pub label: &'static str,
-    /// What the figure counts.
+    /// The unit of the figure.
     pub unit: &'static str,
     /// Whether the topic's chart shows it.
     pub is_drawn: bool,
@@ -216,7 +216,7 @@ pub const TOPICS: &[Topic] = &[
         name: "memory",
         contenders: TASKS,
         groups: &[&[
-            drawn("memory_parked", "bytes", "task that waits", "bytes"),
+            drawn("memory_parked", "bytes", "parked task: memory", "bytes"),
             drawn(
                 "memory_spawned",
                 "bytes",

@@ -14,7 +14,7 @@ use crate::runtimes::{self, May, Tokio};
 
 /// The length of a message.
 pub const MESSAGE_BYTES: usize = 64;
-/// What a server reads at a time, at most.
+/// The most bytes that a server reads at a time.
 const BUFFER_BYTES: usize = 4096;
 
 const ANY_PORT: &str = "127.0.0.1:0";

@@ -14,7 +14,7 @@ pub fn windlass_alone(runtime: &windlass::Runtime, rounds: u64) -> Duration {
     })
 }
 
-/// The same with `std::sync::Mutex`, in a goroutine as well.
+/// With `std::sync::Mutex`, in a goroutine as well.
 pub fn std_alone(runtime: &windlass::Runtime, rounds: u64) -> Duration {
     runtime.run(move || {
         let count = std::sync::Mutex::new(0_u64);
@@ -22,7 +22,7 @@ pub fn std_alone(runtime: &windlass::Runtime, rounds: u64) -> Duration {
     })
 }
 
-/// The same with [`tokio::sync::Mutex`].
+/// With [`tokio::sync::Mutex`].
 pub fn tokio_alone(runtime: &Tokio, rounds: u64) -> Duration {
     runtime.run(async move {
         let count = tokio::sync::Mutex::new(0_u64);
@@ -34,7 +34,7 @@ pub fn tokio_alone(runtime: &Tokio, rounds: u64) -> Duration {
     })
 }
 
-/// The same with [`may::sync::Mutex`].
+/// With [`may::sync::Mutex`].
 pub fn may_alone(runtime: &May, rounds: u64) -> Duration {
     runtime.run(move || {
         let count = may::sync::Mutex::new(0_u64);
@@ -73,7 +73,7 @@ pub fn windlass(runtime: &windlass::Runtime, tasks: usize, rounds: u64) -> Durat
     })
 }
 
-/// The same with tasks and [`tokio::sync::Mutex`].
+/// With tasks and [`tokio::sync::Mutex`].
 pub fn tokio(runtime: &Tokio, tasks: usize, rounds: u64) -> Duration {
     runtime.run(async move {
         let count = Arc::new(tokio::sync::Mutex::new(0_u64));
@@ -96,7 +96,7 @@ pub fn tokio(runtime: &Tokio, tasks: usize, rounds: u64) -> Duration {
     })
 }
 
-/// The same with coroutines and [`may::sync::Mutex`].
+/// With coroutines and [`may::sync::Mutex`].
 pub fn may(runtime: &May, tasks: usize, rounds: u64) -> Duration {
     runtime.run(move || {
         let count = Arc::new(may::sync::Mutex::new(0_u64));

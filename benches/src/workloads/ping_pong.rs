@@ -1,6 +1,6 @@
 //! Two tasks that wake each other in turn, through parking alone: no channel.
 //!
-//! Whose turn it is stands in a flag, as a park may return for no reason. tokio
+//! A flag says which side is next, as a park may return for no reason. tokio
 //! has no park; its [`Notify`] keeps one permit just as a park token does.
 
 use std::sync::Arc;

@@ -51,7 +51,7 @@ enum Role {
     },
 }
 
-/// What a server sends at a time, and what a client asks for.
+/// The bytes that a server sends at a time, and those that a client asks for.
 const CHUNK_BYTES: usize = 64 << 10;
 const BULK_BYTES: u64 = 4 << 20;
 
@@ -176,7 +176,7 @@ impl Drop for Server {
     }
 }
 
-/// What a load came to: operations a second, and CPU time of the server for each, in µs.
+/// Results of a load: operations a second, and CPU time of the server for each, in µs.
 #[derive(Clone, Copy)]
 struct Figures {
     per_second: f64,

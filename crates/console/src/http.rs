@@ -41,7 +41,7 @@ impl Request {
         &self.path
     }
 
-    /// Whom the client takes this server for, with the port if it was given: the authority of the
+    /// The name by which the client calls this server, with the port if it was given: the authority of the
     /// target if that has one, else the header.
     pub(crate) fn host(&self) -> Option<&str> {
         self.host.as_deref()

@@ -76,7 +76,7 @@ impl Exposition {
         let (mut count, mut sum) = (0, 0.0);
         for (range, n) in histogram.buckets() {
             count += n;
-            // What lies in a bucket is taken to lie in its middle, in the last one at its beginning.
+            // A value in a bucket counts as the middle of it, in the last bucket as its beginning.
             let (middle, le) = match range.end {
                 u64::MAX => (range.start as f64, "+Inf".to_owned()),
                 end => ((range.start + end) as f64 / 2.0, scale.bound(end)),

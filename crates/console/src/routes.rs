@@ -116,7 +116,7 @@ fn list(shared: &Shared, request: &Request) -> Answer {
 fn seconds(request: &Request, default: f64, most: f64) -> Result<Duration, Answer> {
     let seconds = match request.parameter("seconds") {
         None => default,
-        // What is no number is refused with the numbers out of range.
+        // A text that is no number is refused with the numbers out of range.
         Some(text) => text.parse().unwrap_or(f64::NAN),
     };
     match seconds > 0.0 && seconds <= most {

@@ -90,7 +90,7 @@ impl Sampler {
 
 fn counters(m: &RuntimeMetrics) -> String {
     let total = m.total();
-    // Those for a timer or a completion come after a fraction of a millisecond, and are no fault.
+    // Retakes for a timer or a completion come after a fraction of a millisecond, and are no fault.
     let slow = total.retakes_hogs.saturating_sub(total.retakes_due) + total.preemptions;
     let label = |label: &windlass::metrics::LabelMetrics| {
         format!(

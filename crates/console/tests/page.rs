@@ -113,7 +113,7 @@ fn the_page_works_in_a_browser() {
             assert_eq!(browser.evaluate("document.images.length"), 0);
             browser.wait_for("document.querySelectorAll('#histograms .chart').length >= 2");
             browser.wait_for("document.querySelectorAll('#tiles path').length > 8");
-            // What the page links to is there.
+            // The pages that it links to are there.
             let links = browser.evaluate(
                 "[...document.querySelectorAll('#more a')].map(a => a.getAttribute('href'))",
             );

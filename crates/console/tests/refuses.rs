@@ -1,4 +1,4 @@
-//! What is refused: strangers, bad requests, too many of them.
+//! Requests that are refused: strangers, bad requests, too many of them.
 
 mod support;
 
@@ -112,7 +112,7 @@ fn without_a_token_only_local_names_are_served() {
     ] {
         assert_eq!(status(host), 421, "{host}");
     }
-    // What HTTP/1.0 allows to be left out is needed here.
+    // The header Host, which HTTP/1.0 does not require, is needed here.
     assert_eq!(send(addr, b"GET / HTTP/1.0\r\n\r\n").unwrap().status, 421);
     for (site, path, expected) in [
         ("cross-site", "/debug/profile?seconds=1", 403),
@@ -187,7 +187,7 @@ fn pages_of_other_sites_may_not_ask() {
     }
     let request = format!("GET http://{addr}/metrics HTTP/1.1\r\nHost: example.org\r\n\r\n");
     assert_eq!(send(addr, request.as_bytes()).unwrap().status, 200);
-    // What a browser asks before it lets a page send its own headers.
+    // A browser asks this before it lets a page send headers of its own.
     let preflight = format!(
         "OPTIONS /metrics HTTP/1.1\r\nHost: {addr}\r\nOrigin: http://example.org\r\n\
          Access-Control-Request-Method: GET\r\n\r\n"

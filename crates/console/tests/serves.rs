@@ -1,4 +1,4 @@
-//! What is served: each path, with what it shows of a runtime that works.
+//! Documents that are served: each path, with what it shows of a runtime that works.
 
 mod support;
 

@@ -452,7 +452,7 @@ pub(super) struct Kernel {
     pub(super) faults: Faults,
 }
 
-/// Whose wait the kernel ends.
+/// A wait that the kernel ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Woken {
     /// In the ring of this number.

@@ -16,7 +16,7 @@ use super::strategy::{self, Replay, Strategy};
 /// blocks outside of the explorer.
 const HANGS_AFTER: u32 = 60;
 
-/// Points that a schedule may have.
+/// The most points that a schedule may pass before it counts as endless.
 const MOST_STEPS: u64 = 400_000;
 
 /// One schedule in so many is run twice, and must come to the same: by its seed alone, or, each
@@ -249,7 +249,7 @@ fn one(scenario: &Scenario, seed: u64, settings: &Settings) -> bool {
 fn many(scenario: &Scenario, settings: &Settings) -> bool {
     let begin = Instant::now();
     let mut running: Vec<Child> = Vec::new();
-    // What was run once and is to be run again, perhaps by its choices; and what has to come of it.
+    // Runs that are to be repeated, perhaps by their choices; and the results that repetitions must have.
     let mut again: Vec<(u64, Option<String>)> = Vec::new();
     let mut expected: Vec<(u64, Outcome)> = Vec::new();
     let mut next = settings.from;

@@ -4,7 +4,7 @@
 //!   random priorities, the highest runs; at a few points drawn at random the running thread
 //!   falls below all others. A bug that takes `d` such orders is found with a probability
 //!   that is known.
-//! - The same with places instead of times: the changes happen at lines of the source that the
+//! - PCT with places instead of times: the changes happen at lines of the source that the
 //!   seed draws, so that a line which runs once counts as much as one that runs a thousand times.
 //! - [`Walk`]: at each point, with a probability drawn once, any thread that can run.
 //! - [`Replay`]: what was recorded.

@@ -288,7 +288,7 @@ fn write_pipe(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
     in_parts(fd, iov, first, |waits, left| {
         waits.transfer(|fd, how| match (how, now(fd, left)) {
             (How::AtOnce, Err(e)) if has_no_attempts(e) => {
-                // What fits for certain into a pipe that is ready, unless another writer is faster.
+                // This much fits into a pipe that is ready, unless another writer is faster.
                 let part = left.iter().find(|one| one.iov_len > 0);
                 let (at, len) = part.map_or((null_mut(), 0), |one| (one.iov_base, one.iov_len));
                 in_section(|| plain_writev(fd, &one(at, len.min(libc::PIPE_BUF))))
@@ -634,7 +634,7 @@ unsafe fn receive_more(
     // SAFETY: as above; the kernel has read it.
     let message = unsafe { &mut *msg };
     if flags & libc::MSG_PEEK != 0 {
-        // What was seen stays, so that readiness says nothing about more.
+        // The bytes that were seen stay, so readiness says nothing about more.
         // SAFETY: as above.
         return in_section(|| unsafe { sys!(libc::SYS_recvmsg, fd, msg, flags) });
     }
@@ -1183,7 +1183,7 @@ pub(crate) fn real(name: &CStr, found: &AtomicPtr<c_void>) -> Option<*mut c_void
     (!address.is_null()).then_some(address)
 }
 
-// What has no form that does not wait.
+// Calls that have no form that does not wait.
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut libc::off_t, n: usize) -> isize {
@@ -1257,7 +1257,7 @@ unsafe extern "C" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_vo
     in_section_if_parks(|| unsafe { join(thread, value) })
 }
 
-// What callers wait in while they keep thread-locals, as tokio's runtimes do, or what no ring can do.
+// Calls in which programs wait while they keep thread-locals, as tokio's runtimes do, and calls that no ring can make.
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_wait(
@@ -1426,7 +1426,7 @@ unsafe extern "C" fn sem_wait(sem: *mut libc::sem_t) -> c_int {
     in_section_if_parks(|| unsafe { wait(sem) })
 }
 
-// What programs call that were compiled with _FORTIFY_SOURCE. Each knows the size of the buffer.
+// Calls of programs that were compiled with _FORTIFY_SOURCE. Each is given the size of the buffer.
 
 fn check(fits: bool) {
     if !fits {

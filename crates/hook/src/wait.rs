@@ -391,7 +391,7 @@ fn add(set: c_int, one: &pollfd, all: &[pollfd]) -> bool {
     };
     match control(libc::EPOLL_CTL_ADD, one.events) {
         Ok(_) => true,
-        // The same descriptor twice: it waits for the events of both.
+        // The descriptor is listed twice: it waits for the events of both.
         Err(libc::EEXIST) => {
             let same = all.iter().filter(|other| other.fd == one.fd);
             let events = same.fold(0, |events, other| events | other.events);

@@ -41,7 +41,7 @@ fn pair() -> (TcpStream, TcpStream) {
     (client, listener.accept().unwrap().0)
 }
 
-/// What a thread blocked in the kernel could not do: on one P, all are inside a read at once.
+/// All are inside a read at once on one P, which threads blocked in the kernel could not be.
 #[test]
 fn a_thousand_readers_wait_on_one_p() {
     const N: usize = 1000;

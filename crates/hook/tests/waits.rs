@@ -320,7 +320,7 @@ fn poll_and_select_wait_for_several() {
         assert_eq!((fds[0].revents, fds[1].revents), (0, libc::POLLIN));
         let (mut to_a, _to_b) = writer.join().unwrap();
 
-        // The same, with nothing to come.
+        // The wait again, with nothing to come.
         let begin = Instant::now();
         // SAFETY: as above.
         assert_eq!(unsafe { libc::poll(fds.as_mut_ptr(), 1, 20) }, 0);

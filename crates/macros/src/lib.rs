@@ -63,7 +63,7 @@ use options::Kind;
 /// They are separated by commas, and may stand before or after the promise.
 ///
 /// - The setters of `Builder`: `processors = 4`, `stack_size = 1 << 20`, `name = "app"`,
-///   `pin = false`, `shutdown_timeout = Duration::from_secs(10)` and the others. Those that take a
+///   `pin = false`, `shutdown_timeout = Duration::from_secs(10)` and the others. Setters that take a
 ///   `bool` may stand alone: `require_io_uring`, `deadlock_detection`.
 /// - `builder = expression`: the `Builder` to start from, for settings that are read at run time. The
 ///   setters are called on it.

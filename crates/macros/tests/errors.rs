@@ -1,4 +1,4 @@
-//! What the compiler says of programs that must not compile. The messages are for people, so they
+//! Errors of the compiler for programs that must not compile. The messages are for people, so they
 //! are compared by their words.
 
 use std::cmp::Reverse;
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 /// The promise, for programs in which something else is wrong.
 const PROMISED: &str = "unsafe(no_thread_local_across_waits)";
 
-/// What the compiler says of a source.
+/// The errors that the compiler reports for a source.
 fn errors_of(source: &str) -> String {
     let mut rustc = Command::new("rustc")
         .args([
@@ -333,7 +333,7 @@ fn the_options_are_the_setters() {
             .split("#[doc(hidden)]\n    pub fn ")
             .collect::<Vec<_>>();
         let lines = documented.into_iter().enumerate().flat_map(|(i, part)| {
-            // What follows the split is a hidden one.
+            // The first line after the split is hidden.
             part.lines().skip(usize::from(i > 0)).collect::<Vec<_>>()
         });
         let names = lines.filter_map(|line| {

@@ -232,7 +232,7 @@ fn a_deadlock_is_found_beside_other_tests() {
 /// the only threads are its own and those of the test that is stuck.
 #[test]
 fn tests_that_have_not_begun_rule_a_deadlock_out() {
-    /// What a pipe holds.
+    /// The capacity of the pipe, in bytes.
     const PAGE: usize = 4096;
     let (mut reader, mut writer) = io::pipe().unwrap();
     // SAFETY: takes plain numbers.

@@ -15,7 +15,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use windlass_tracing::Goroutines;
 
-/// What a layer was told.
+/// A call that a layer got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     /// The message of an event is not looked at: the spans it was in, from the outside in.
@@ -359,7 +359,7 @@ fn spans_are_regions_of_traces() {
             "{json}"
         );
     }
-    // What a goroutine has left entered on this thread is left when the thread traces again.
+    // Spans that a goroutine has left entered on this thread are exited when the thread traces again.
     tracing::dispatcher::with_default(&subscriber, || info_span!("another").in_scope(|| ()));
     let goroutines = subscriber.downcast_ref::<Goroutines<tracing_subscriber::Registry>>();
     let debug = format!("{:?}", goroutines.unwrap());

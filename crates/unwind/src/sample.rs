@@ -387,7 +387,7 @@ mod tests {
             // A thread that does not exist does not answer.
             assert!(take(i32::MAX, 1_000_000).is_err());
             assert!(take(tid, 10_000_000_000).unwrap().is_some());
-            // What runs here is not known.
+            // The code that runs here is not known.
             *SPAN.lock().unwrap() = None;
             assert!(take(tid, 10_000_000_000).unwrap().is_none());
         });

@@ -526,7 +526,7 @@ impl Bubble {
             .iter()
             .position(|seen| seen.id == id)
             .map(|at| seen.remove(at));
-        // What goroutines do while the run is torn down is no failure of theirs. One that was left
+        // Panics of goroutines while the run is torn down are no failures. One that was left
         // waiting in a scope ends later than it panicked.
         if seen
             .as_ref()

@@ -22,7 +22,7 @@ impl Tally {
         let site = Location::caller();
         let bubble = current().filter(|bubble| !bubble.is_over())?;
         let mut channels = bubble.messages()?.channels.borrow_mut();
-        // Those that are gone were the last ones, or others are there with higher numbers: no number is
+        // A channel that is gone was the last one, or others are there with higher numbers: no number is
         // there twice.
         let id = channels.last_key_value().map_or(0, |(last, _)| last + 1);
         channels.insert(

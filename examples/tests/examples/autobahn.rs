@@ -12,7 +12,7 @@ use crate::temp::TempDir;
 use crate::websocket::{self, Limits};
 
 /// The categories and how many cases each has: framing, pings, reserved bits, opcodes, fragments,
-/// UTF-8, the end, large messages, fragments that the client makes. Those of compression, 12 and 13,
+/// UTF-8, the end, large messages, fragments that the client makes. The categories of compression, 12 and 13,
 /// are left out, as the server offers none.
 const CATEGORIES: &[(&str, usize)] = &[
     ("1", 16),

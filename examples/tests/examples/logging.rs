@@ -10,7 +10,7 @@ use windlass::task;
 use crate::logging;
 use crate::util::run;
 
-/// What was written, for several writers.
+/// The text of several writers.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 

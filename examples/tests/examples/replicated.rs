@@ -63,7 +63,7 @@ impl Drop for Cluster {
     }
 }
 
-/// What a child does. It never returns.
+/// The work of a child. It never returns.
 fn serve(case: &str) {
     let (id, data) = case.split_once(' ').unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -98,7 +98,7 @@ fn read_answer(from: &mut impl BufRead) -> Answer {
 /// A client of either server.
 struct Client<S> {
     stream: BufReader<S>,
-    /// What it has sent since MULTI.
+    /// The commands that it has sent since MULTI.
     queued: Vec<String>,
 }
 
@@ -217,7 +217,7 @@ impl Author {
             return self.pick(&odd).to_owned();
         }
         if is_absolute && self.random.below(2) == 0 {
-            // The same ones again and again.
+            // Three instants, again and again.
             let seconds = self.start + 100_000_000 + 1000 * self.random.below(3) as u64;
             return (if is_ms { seconds * 1000 } else { seconds }).to_string();
         }
@@ -362,7 +362,7 @@ fn redis_gives_the_same_answers() {
             compare(client, &author.line());
             continue;
         }
-        // What must or must not end a transaction.
+        // These must end a transaction, or must not.
         compare(client, "DISCARD");
         compare(1 - client, "DISCARD");
         compare(client, &format!("WATCH {} {}", author.key(), author.key()));

@@ -1,4 +1,4 @@
-//! What clients did and saw, and whether one store could have answered so.
+//! Calls of clients and their results, and whether one store could have answered so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -92,7 +92,7 @@ fn key_of(command: &Command) -> Option<&str> {
     }
 }
 
-/// What one key may look like at an instant of the history: its value, and which of the open calls have
+/// A state that one key may have at an instant of the history: its value, and which of the open calls have
 /// taken effect.
 type State<'a> = (Option<&'a str>, BTreeSet<usize>);
 

@@ -33,7 +33,7 @@ pub(crate) fn crash(m: &M, sim: &Simulation, host: u32) -> bool {
         return false;
     }
     (sim.on_disk)(host, DiskEvent::PowerLoss);
-    // Those that stand still go on, to end.
+    // Goroutines that stand still go on, to end.
     release(sim, host);
     sim.has_lost.set(true);
     end_waits(m, sim);

@@ -1,4 +1,4 @@
-//! Whose turn it is in a simulation: the choice at a switch point, where a goroutine enters the
+//! The choice of the goroutine that runs next in a simulation, at a switch point, where one enters the
 //! scheduler.
 //!
 //! In a simulation the queues of the P only carry goroutines to the list from which the strategy

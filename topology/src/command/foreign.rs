@@ -46,7 +46,7 @@ pub(crate) fn xml_file(path: &Path) -> Result<Topology, String> {
     }
 }
 
-/// What the child does: the machine as JSON, or the reason why there is none, on standard output.
+/// The child's part: the machine as JSON, or the reason why there is none, on standard output.
 pub(crate) fn read_xml(path: &Path) -> Outcome {
     let (text, code) = match Topology::from_xml_file(path) {
         Ok(topology) => (topology.to_json(), ExitCode::SUCCESS),

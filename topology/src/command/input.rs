@@ -91,7 +91,7 @@ impl Placement {
             isolated: self.isolated,
         };
         if request.n_ps.is_none() {
-            // What cannot be used, `plan` explains.
+            // `plan` explains which CPUs cannot be used.
             let n_usable = usable_cpus(topology, &request).map_or(0, |cpus| cpus.len());
             let quota = topology.limits().and_then(|limits| limits.quota);
             let asks = self.isolated || self.nodes.is_some();

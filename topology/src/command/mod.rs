@@ -23,7 +23,7 @@ use windlass_topology::{
 
 use args::{Cli, Color, Command, Format, Look, PictureFormat, RecordFormat};
 
-/// What a command writes, and how it ends.
+/// The text that a command writes, and its exit code.
 pub(crate) struct Outcome {
     pub(crate) text: Vec<u8>,
     pub(crate) code: ExitCode,

@@ -11,7 +11,7 @@ use super::{kernel, uring, uring::Uring};
 pub struct Host {
     /// The kernel's release, such as `6.12.9-amd64`.
     pub kernel: String,
-    /// What there is of io_uring.
+    /// The features of io_uring.
     pub uring: Uring,
     /// The sysctl `kernel.io_uring_disabled`.
     pub uring_disabled: Option<u64>,
@@ -35,7 +35,7 @@ pub struct Host {
     pub nproc: Option<Rlimit>,
     /// The current clock source.
     pub clocksource: Option<String>,
-    /// What slows this CPU down for safety: name and state of each weakness it has.
+    /// Mitigations that slow this CPU down: name and state of each weakness it has.
     pub vulnerabilities: Vec<(String, String)>,
     /// Guard pages cost no mappings (Linux 6.13).
     pub guard_install: bool,
@@ -48,7 +48,7 @@ pub struct Host {
 /// A limit of resources; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rlimit {
-    /// What counts.
+    /// The limit in force.
     pub soft: Option<u64>,
     /// How far the process may raise it.
     pub hard: Option<u64>,

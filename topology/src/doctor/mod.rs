@@ -21,9 +21,9 @@ pub struct Finding {
     pub check: &'static str,
     /// How it is.
     pub status: Status,
-    /// What was found, and what follows from it.
+    /// The finding, and its consequences.
     pub found: String,
-    /// What to do about it, where something can be done.
+    /// The cure, if there is one.
     pub cure: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 use io_uring::{IoUring, Probe, opcode};
 use serde::Serialize;
 
-/// What this kernel and this container let a program do with io_uring.
+/// The features of io_uring that this kernel and this container allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Uring {
     /// Why there is no ring, in the system's words; `None` where there is one.

@@ -10,7 +10,7 @@ use crate::format_cpu_list;
 /// The most Ps a plan can have; every P lists every other.
 pub const MAX_PS: usize = 4096;
 
-/// What to plan: how many Ps, and on which CPUs.
+/// A plan that is asked for: how many Ps, and on which CPUs.
 ///
 /// # Examples
 ///
@@ -52,7 +52,7 @@ pub enum Policy {
     Pack,
 }
 
-/// What to do with the second and further hardware threads of a core.
+/// The use of the second and further hardware threads of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]

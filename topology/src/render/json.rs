@@ -156,7 +156,7 @@ pub fn distances(topology: &Topology, measured: Option<&Measured>) -> String {
     )
 }
 
-/// What limits the number of processors.
+/// The limits of the number of processors.
 #[must_use]
 pub fn limits(limits: &CpuLimits) -> String {
     #[derive(Serialize)]

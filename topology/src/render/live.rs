@@ -44,7 +44,7 @@ struct Screen<'a> {
     paint: Paint,
 }
 
-/// What a P, or several, did in a second.
+/// Events of a P, or of several, in a second.
 #[derive(Default)]
 struct Rates {
     dispatches: f64,

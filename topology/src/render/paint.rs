@@ -12,13 +12,13 @@ pub enum Paint {
     Ansi,
 }
 
-/// What a word means, and so how it looks.
+/// The meaning of a word, which decides how it looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ink {
     None,
     /// A heading.
     Title,
-    /// What is beside the point, as a CPU that may not be used.
+    /// Beside the point, as a CPU that may not be used.
     Dim,
     Good,
     Fair,

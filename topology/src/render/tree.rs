@@ -55,7 +55,7 @@ pub fn tree(topology: &Topology, paint: Paint) -> String {
     out
 }
 
-/// What a level of the tree asks of a CPU: the position of its group, if it has one.
+/// The question of a level of the tree about a CPU: the position of its group, if it has one.
 pub(crate) type GroupOf = fn(&Pu) -> Option<usize>;
 /// The title of that group.
 type Title = fn(&Topology, usize) -> String;

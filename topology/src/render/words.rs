@@ -50,7 +50,7 @@ pub(crate) fn core_title(topology: &Topology, position: usize) -> String {
     )
 }
 
-/// What kind of core this is; `None` where all are alike.
+/// The kind of this core; `None` where all are alike.
 pub(crate) fn core_kind(topology: &Topology, core: &Core) -> Option<&'static str> {
     let fastest = topology.cores().iter().map(|core| core.performance).max()?;
     match (fastest, core.performance) {
@@ -77,7 +77,7 @@ pub(crate) fn node_title(node: &Node) -> String {
     format!("node {}: {}", node.os_id, memory(node))
 }
 
-/// What is special about a CPU: not allowed, isolated.
+/// A note about a special CPU: not allowed, isolated.
 pub(crate) fn cpu_note(topology: &Topology, pu: &Pu) -> Option<&'static str> {
     if !pu.allowed {
         Some("not allowed")

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Functions that the tests share.
 #![allow(dead_code)] // each test file uses a part of it
 
 use std::{
@@ -57,7 +57,7 @@ pub(crate) fn n_ps(n_ps: usize) -> Request {
     }
 }
 
-/// What every plan must be, whatever the machine.
+/// Checks the properties of every plan, whatever the machine.
 pub(crate) fn check_plan(machine: &Topology, plan: &Plan) {
     let n_ps = plan.ps.len();
     // Nodes: in order, none empty, their Ps contiguous and in order.

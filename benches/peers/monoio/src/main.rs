@@ -99,7 +99,7 @@ mod tests {
     use super::Monoio;
     use windlass_benches::workloads::stream;
 
-    /// What it does in every program: tasks, reads and writes.
+    /// The calls of every program: tasks, reads and writes.
     #[test]
     fn streams() {
         stream::per_core::<Monoio>(2, 20_000, 10);

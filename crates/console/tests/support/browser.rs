@@ -14,7 +14,7 @@ pub(crate) struct Browser {
     from: BufReader<ChildStdout>,
     session: Option<String>,
     next: u64,
-    /// What the page has complained of.
+    /// The errors that the page has reported.
     pub(crate) complaints: Vec<String>,
     profile: PathBuf,
 }
@@ -95,7 +95,7 @@ impl Browser {
         }
     }
 
-    /// What a script says, or what it promises.
+    /// The value of a script, or that of the promise which it returns.
     pub(crate) fn evaluate(&mut self, script: &str) -> Value {
         let params = json!({ "expression": script, "returnByValue": true, "awaitPromise": true });
         self.ask("Runtime.evaluate", params)["result"]["value"].clone()

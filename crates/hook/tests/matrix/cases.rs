@@ -667,7 +667,7 @@ const RECEIVES: &[Case] = &[
     ("recv: all of a Unix stream that is reset", || {
         let mut s = unix(SOCK_STREAM);
         put(s.b, b"abc");
-        // What its end has not read resets it.
+        // Bytes that its end has not read reset it.
         put(s.a, b"abc");
         let b = s.take_b();
         let _later = soon(|| drop(b));

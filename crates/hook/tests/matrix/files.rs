@@ -194,7 +194,7 @@ fn waits_leave_no_descriptor_behind() {
         for fd in [of.a, of.b] {
             let file = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
             assert_eq!(descriptors_of(&file), 1);
-            // What epoll instances of this process wait for, by the number of the inode.
+            // The registrations of epoll instances of this process, by the number of the inode.
             let file = file.to_str().unwrap();
             let number: u64 = file["socket:[".len()..file.len() - 1].parse().unwrap();
             assert_eq!(registrations_of(number), 0);

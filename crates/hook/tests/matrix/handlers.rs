@@ -169,7 +169,7 @@ fn handlers_are_the_programs() {
         assert_eq!(change(None), (first, false));
         assert_eq!(change(Some(SIG_IGN)), (first, false));
         assert_eq!(libc::signal(SIGWINCH, second), SIG_IGN);
-        // What the kernel refuses leaves all as it was.
+        // A call that the kernel refuses changes nothing.
         let action = action(first);
         let of_kill = libc::sigaction(libc::SIGKILL, &raw const action, null_mut());
         assert_eq!((of_kill, libc::signal(1000, first)), (-1, libc::SIG_ERR));

@@ -49,7 +49,7 @@ impl Watched {
     }
 }
 
-/// What differs, as docs/decisions/hook.md says. The second word is what it says there.
+/// Differences that docs/decisions/hook.md lists. The second word is how it puts them.
 const DIFFERENT: &[(&str, &str)] = &[
     ("read: a pipe, a signal", "does not fail with `EINTR`"),
     ("poll: a signal", "does not fail with `EINTR`"),

@@ -227,7 +227,7 @@ pub(crate) fn accept(fd: RawFd) -> String {
     accept4(fd, 0)
 }
 
-/// What came: the flags of the new socket, and the length of the address.
+/// Accepts, and returns the flags of the new socket, and the length of the address.
 pub(crate) fn accept4(fd: RawFd, flags: c_int) -> String {
     let (mut addr, mut len) = ([0_u8; 128], 128);
     let mut new = -1;
@@ -627,7 +627,7 @@ pub(crate) fn reset(socket: OwnedFd) {
     );
 }
 
-// What happens elsewhere.
+// Acts of another thread.
 
 /// Writes bytes for which there is room.
 pub(crate) fn put(fd: RawFd, bytes: &[u8]) {

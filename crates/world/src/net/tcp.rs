@@ -657,7 +657,7 @@ impl Network {
                 self.take(peer);
                 self.answer_reset(dice, id, (to, from), &segment);
             }
-            // Who has ended both directions takes nothing more.
+            // A socket that has ended both directions receives nothing more.
             Segment::Data(_) if target.shut_read && target.shut_write => {
                 self.reset(peer, libc::ECONNRESET);
                 self.answer_reset(dice, id, (to, from), &segment);
@@ -813,7 +813,7 @@ impl Network {
         let Kind::Tcp(tcp) = &socket.kind else {
             return;
         };
-        // What is sent in vain has its own limit.
+        // Segments that are sent in vain have a limit of their own.
         if !tcp.is_connected() || !tcp.outbox.is_empty() || !socket.option(|s| s.keepalive()) {
             return;
         }

@@ -299,7 +299,7 @@ impl Network {
             return Err(error(libc::ENOTSOCK));
         };
         let (from, bytes) = udp.inbox.front().ok_or_else(would_block)?;
-        // What does not fit is lost.
+        // Bytes that do not fit are lost.
         let n = bytes.len().min(room_of(bufs));
         scatter(bytes.iter().copied(), bufs);
         let from = shown(*from, udp.is_v6);

@@ -57,7 +57,7 @@ fn the_md5_walk() {
     differs_as_the_guide_says(include_str!("../../md5_walk/threads.rs"), port);
 }
 
-/// What the guide shows of the chat server is in the programs.
+/// The lines of the chat server in the guide are in the programs.
 #[test]
 fn the_chat_server() {
     let go = include_str!("../../chat/chat.go");
