@@ -29,7 +29,7 @@ pub(crate) enum Rank {
     /// The waiters of an epoll poller (`netpoll::waiters`).
     Poller,
     /// The multishot poll of a stream (`netpoll::multishot_poll`).
-    Watch,
+    MultishotPoll,
     /// The free buffers of a P's pool (`netpoll::pool`).
     Buffers,
 }

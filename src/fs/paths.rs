@@ -179,7 +179,7 @@ pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> 
 /// See [`rename`].
 pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
-    if crate::poll::seat::unlink(path) {
+    if crate::poll::sim_socket::unlink(path) {
         // It was that of a simulated Unix socket.
         return Ok(());
     }

@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 use crate::poll::bytes;
 use crate::poll::op::Deadline;
-use crate::poll::seat::{self, Seat};
+use crate::poll::sim_socket::{self, SimSocket};
 use crate::sys::clock::NEVER;
 
-fn read(seat: &Seat, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+fn read(sim: &SimSocket, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     match bufs.iter().all(|buf| buf.is_empty()) {
         true => Ok(0),
-        false => seat.read(Some(Deadline::at(NEVER)), bufs, false),
+        false => sim.read(Some(Deadline::at(NEVER)), bufs, false),
     }
 }
 
-fn write(seat: &Seat, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+fn write(sim: &SimSocket, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     match bufs.iter().all(|buf| buf.is_empty()) {
         true => Ok(0),
-        false => seat.write(Some(Deadline::at(NEVER)), bufs, None),
+        false => sim.write(Some(Deadline::at(NEVER)), bufs, None),
     }
 }
 
@@ -53,9 +53,9 @@ fn write(seat: &Seat, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
-    if let Some([(reader, its_seat), (writer, seat)]) = seat::pipe()? {
-        let reader = PipeReader(reader, Some(its_seat.into()));
-        return Ok((reader, PipeWriter(writer, Some(seat.into()))));
+    if let Some([(reader, reader_sim), (writer, sim)]) = sim_socket::pipe()? {
+        let reader = PipeReader(reader, Some(reader_sim.into()));
+        return Ok((reader, PipeWriter(writer, Some(sim.into()))));
     }
     let (reader, writer) = io::pipe()?;
     Ok((reader.into(), writer.into()))
@@ -83,7 +83,7 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 /// # drop((stdin, writer));
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct PipeReader(OwnedFd, Option<Arc<Seat>>);
+pub struct PipeReader(OwnedFd, Option<Arc<SimSocket>>);
 
 /// The writing end of a pipe. See [`std::io::PipeWriter`].
 ///
@@ -93,7 +93,7 @@ pub struct PipeReader(OwnedFd, Option<Arc<Seat>>);
 /// # Blocking
 ///
 /// Writing parks the goroutine while the pipe is full; it blocks a plain thread.
-pub struct PipeWriter(OwnedFd, Option<Arc<Seat>>);
+pub struct PipeWriter(OwnedFd, Option<Arc<SimSocket>>);
 
 impl PipeReader {
     /// Returns another handle to the same end.
@@ -144,15 +144,15 @@ impl PipeWriter {
 
 impl Read for &PipeReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if let Some(seat) = &self.1 {
-            return read(seat, &mut [IoSliceMut::new(buf)]);
+        if let Some(sim) = &self.1 {
+            return read(sim, &mut [IoSliceMut::new(buf)]);
         }
         bytes::read(self.as_fd(), buf)
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if let Some(seat) = &self.1 {
-            return read(seat, bufs);
+        if let Some(sim) = &self.1 {
+            return read(sim, bufs);
         }
         bytes::read_vectored(self.as_fd(), bufs)
     }
@@ -170,15 +170,15 @@ impl Read for PipeReader {
 
 impl Write for &PipeWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        if let Some(seat) = &self.1 {
-            return write(seat, &[IoSlice::new(buf)]);
+        if let Some(sim) = &self.1 {
+            return write(sim, &[IoSlice::new(buf)]);
         }
         bytes::write(self.as_fd(), buf)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        if let Some(seat) = &self.1 {
-            return write(seat, bufs);
+        if let Some(sim) = &self.1 {
+            return write(sim, bufs);
         }
         bytes::write_vectored(self.as_fd(), bufs)
     }
@@ -239,15 +239,15 @@ macro_rules! end {
 
         impl From<OwnedFd> for $type {
             fn from(fd: OwnedFd) -> $type {
-                let seat = seat::adopt(fd.as_fd()).map(Arc::new);
-                $type(fd, seat)
+                let sim = sim_socket::adopt(fd.as_fd()).map(Arc::new);
+                $type(fd, sim)
             }
         }
 
         impl From<$type> for OwnedFd {
             fn from(end: $type) -> OwnedFd {
-                if let Some(seat) = &end.1 {
-                    seat.give_away(end.0.as_fd());
+                if let Some(sim) = &end.1 {
+                    sim.give_away(end.0.as_fd());
                 }
                 end.0
             }

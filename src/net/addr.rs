@@ -92,7 +92,7 @@ mod simulated {
     use std::vec;
 
     use super::invalid;
-    use crate::poll::seat;
+    use crate::poll::sim_socket;
 
     /// Looks up a host that is given with its port, among those of the simulation.
     pub(super) fn look_up(text: &str) -> io::Result<vec::IntoIter<SocketAddr>> {
@@ -103,7 +103,7 @@ mod simulated {
     }
 
     pub(super) fn look_up_in(host: &str, port: u16) -> io::Result<vec::IntoIter<SocketAddr>> {
-        let found = seat::look_up(host, port).unwrap_or_else(|| Ok(Vec::new()));
+        let found = sim_socket::look_up(host, port).unwrap_or_else(|| Ok(Vec::new()));
         found.map(Vec::into_iter)
     }
 }
@@ -125,7 +125,7 @@ mod simulated {
 /// # Errors
 ///
 /// The errors of `std::net::ToSocketAddrs` for text: `InvalidInput` without a port, and what libc says
-/// of the name. That of the context, if it ended the wait.
+/// of the name. The error of the context, if it ended the wait.
 ///
 /// # Examples
 ///

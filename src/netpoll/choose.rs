@@ -64,7 +64,7 @@ pub(crate) fn choose(require_io_uring: bool) -> io::Result<Choice> {
     match probe::probe() {
         Err(e) if is_denied(&e) && wish == Wish::Any && !require_io_uring => {
             static TOLD: AtomicBool = AtomicBool::new(false);
-            tell_once(
+            report_once(
                 &TOLD,
                 &format!("{e}; epoll is used instead, at a higher cost per operation"),
             );
@@ -91,7 +91,7 @@ fn wish(value: Option<&OsStr>) -> Wish {
         Some(_) => {
             static TOLD: AtomicBool = AtomicBool::new(false);
             let value = value.unwrap_or_default();
-            tell_once(
+            report_once(
                 &TOLD,
                 &format!(
                     "the environment variable {VARIABLE} is {value:?}, which is neither `uring` nor \
@@ -108,8 +108,8 @@ fn wish(value: Option<&OsStr>) -> Wish {
     clippy::print_stderr,
     reason = "nobody asked, so there is no one to return it to"
 )]
-fn tell_once(told: &AtomicBool, what: &str) {
-    if !told.swap(true, Ordering::Relaxed) {
+fn report_once(reported: &AtomicBool, what: &str) {
+    if !reported.swap(true, Ordering::Relaxed) {
         eprintln!("windlass: {what}");
     }
 }

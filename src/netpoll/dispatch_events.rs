@@ -17,7 +17,7 @@ use io_uring::cqueue;
 use super::counts::Counts;
 use super::multishot_poll::{self, Event, MultishotPoll, RingThread};
 use super::op::Op;
-use super::ring::{Ring, TAG_WATCH, TAGS};
+use super::ring::{Ring, TAG_MULTISHOT_POLL, TAGS};
 use super::sqe;
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -27,10 +27,10 @@ use crate::util::prefetch::prefetch_bytes;
 /// How many events ahead memory is prefetched: that of the event's poll, and that of its waiter,
 /// which lies on a stack that is no longer in the TLB either. With 1,000 connections dispatching
 /// then takes 2 % of a request's time instead of 3.5 %. Prefetching eight at once is no better.
-const WATCH_AHEAD: usize = 8;
+const POLL_AHEAD: usize = 8;
 const WAITER_AHEAD: usize = 4;
 
-fn watch_of(event: &cqueue::Entry) -> *const MultishotPoll {
+fn poll_of(event: &cqueue::Entry) -> *const MultishotPoll {
     std::ptr::with_exposed_provenance((event.user_data() & !TAGS) as usize)
 }
 
@@ -41,22 +41,22 @@ impl Ring {
     /// # Safety
     ///
     /// The caller holds the P.
-    pub(crate) unsafe fn arm_watch(
+    pub(crate) unsafe fn arm_multishot_poll(
         &self,
         counts: &Counts,
         fd: i32,
-        watch: &Arc<MultishotPoll>,
+        poll: &Arc<MultishotPoll>,
         (home, now_ns): (RingThread, u64),
         ready: &mut GList,
     ) {
-        let name = Arc::as_ptr(watch).expose_provenance() as u64 | TAG_WATCH;
-        if !watch.begin(home, name) {
+        let name = Arc::as_ptr(poll).expose_provenance() as u64 | TAG_MULTISHOT_POLL;
+        if !poll.begin(home, name) {
             return;
         }
         // The ring's own reference, released at the last completion.
-        std::mem::forget(Arc::clone(watch));
-        let entry = sqe::poll_multi(fd, multishot_poll::EVENTS).user_data(name);
-        counts.begin_standing();
+        std::mem::forget(Arc::clone(poll));
+        let entry = sqe::multishot_poll(fd, multishot_poll::EVENTS).user_data(name);
+        counts.begin_armed();
         // SAFETY: the caller holds the P, and the entry points at nothing.
         unsafe { self.push(counts, &entry, now_ns, ready) };
         self.flush_all(counts, ready);
@@ -100,12 +100,12 @@ impl Ring {
     /// touch.
     fn next_event(&self) -> Option<cqueue::Entry> {
         let mut event = self.pending_events.borrow_mut();
-        if let Some(later) = event.get(WATCH_AHEAD) {
-            prefetch_bytes(watch_of(later), size_of::<MultishotPoll>());
+        if let Some(later) = event.get(POLL_AHEAD) {
+            prefetch_bytes(poll_of(later), size_of::<MultishotPoll>());
         }
         if let Some(next) = event.get(WAITER_AHEAD) {
             // SAFETY: as in `dispatch_one`: it is dispatched later.
-            unsafe { &*watch_of(next) }.prefetch_waiter();
+            unsafe { &*poll_of(next) }.prefetch_waiter();
         }
         event.pop_front()
     }
@@ -116,17 +116,17 @@ impl Ring {
         event: &cqueue::Entry,
         begins_ns: Option<u64>,
     ) -> Option<GRef> {
-        let at = watch_of(event);
-        // SAFETY: `arm_watch` gave the address of a reference that is the ring's until the last
+        let at = poll_of(event);
+        // SAFETY: `arm_multishot_poll` gave the address of a reference that is the ring's until the last
         // completion is dispatched.
-        let watch = unsafe { &*at };
+        let poll = unsafe { &*at };
         let Event {
             waiter,
             seen,
             is_last,
-        } = watch.complete(event.result(), event.flags());
+        } = poll.complete(event.result(), event.flags());
         if is_last {
-            counts.end_standing();
+            counts.end_armed();
             // SAFETY: as above, and this is the last.
             drop(unsafe { Arc::from_raw(at) });
         }

@@ -153,7 +153,7 @@ impl Epoll {
     /// # Safety
     ///
     /// - The caller holds the P.
-    /// - What the request points at stays valid until `op` has completed, and `op`
+    /// - The memory that the request points at stays valid until `op` has completed, and `op`
     ///   stays where it is until then.
     #[inline(never)]
     pub(crate) unsafe fn queue(

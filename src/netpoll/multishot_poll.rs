@@ -43,8 +43,8 @@ const MORE: u32 = 1 << 1;
 /// The events asked for; errors and hang-ups are always reported.
 pub(super) const EVENTS: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
 
-/// Conditions that may last without a further edge to report them: after one of these each receive
-/// waits by itself.
+/// Conditions that may last without a further edge to report them: after one of these the
+/// receives of the stream do not use the poll.
 const LASTING: i32 = (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as i32;
 
 fn is_lasting(result: i32) -> bool {
@@ -157,7 +157,7 @@ impl MultishotPoll {
             is_over: AtomicBool::new(false),
             n_away: AtomicU8::new(0),
             n_vain: AtomicU8::new(0),
-            armed: Lock::new(Rank::Watch, None),
+            armed: Lock::new(Rank::MultishotPoll, None),
         }
     }
 
@@ -196,14 +196,14 @@ impl MultishotPoll {
             // ring's reference stays as long.
             home if home == here.ring_and_m => {
                 self.n_away.store(0, Ordering::Relaxed);
-                self.name(waiter)
+                self.register(waiter)
             }
             NOT_ARMED => WaitStart::ToArm,
             _ => self.wait_away(waiter, here),
         }
     }
 
-    fn name(&self, waiter: *const ()) -> WaitStart {
+    fn register(&self, waiter: *const ()) -> WaitStart {
         match self.poll_desc.wait(waiter) {
             PollWait::Waits => WaitStart::Waits,
             PollWait::Ready => WaitStart::Ready,
@@ -217,26 +217,26 @@ impl MultishotPoll {
     #[cold]
     fn wait_away(self: &Arc<MultishotPoll>, waiter: *const (), here: RingThread) -> WaitStart {
         // The goroutine may continue, and drop its reference, as soon as it is registered.
-        let watch = Arc::clone(self);
-        let mut armed = watch.armed.lock();
+        let this = Arc::clone(self);
+        let mut armed = this.armed.lock();
         let Some(poll) = &mut *armed else {
             return WaitStart::ToArm;
         };
-        let n_away = watch.n_away.load(Ordering::Relaxed).saturating_add(1);
-        watch.n_away.store(n_away, Ordering::Relaxed);
+        let n_away = this.n_away.load(Ordering::Relaxed).saturating_add(1);
+        this.n_away.store(n_away, Ordering::Relaxed);
         // A thread of another runtime would have to pass the wake on, and may end before it does.
         // If a thread that has since left this ring armed the poll, each completion would wake that
         // thread.
         let is_foreign = poll.home.runtime != here.runtime;
         if is_foreign || poll.home.ring() == here.ring() || n_away >= MOVES_AFTER {
-            watch.move_on(poll);
+            this.move_on(poll);
             return WaitStart::Elsewhere;
         }
-        watch.name(waiter)
+        this.register(waiter)
     }
 
-    /// Stops the poll, so that it can be armed elsewhere. After too many moves the stream is not
-    /// watched any more: its reader, or the reader's P, moves from thread to thread.
+    /// Stops the poll, so that it can be armed elsewhere. After too many moves the stream gets no
+    /// further poll: its reader, or the reader's P, moves from thread to thread.
     fn move_on(&self, poll: &mut ArmedPoll) {
         if poll.is_stopping {
             return;
@@ -369,13 +369,13 @@ mod tests {
 
     /// A poll on P1 that has just ended, with no event left in its poll_desc.
     fn ended(home: RingThread) -> Arc<MultishotPoll> {
-        let watch = Arc::new(MultishotPoll::new());
-        assert!(watch.begin(home, 0x1000));
-        let told = watch.complete(-libc::ECANCELED, 0);
-        assert!(told.waiter.is_none() && told.is_last);
+        let poll = Arc::new(MultishotPoll::new());
+        assert!(poll.begin(home, 0x1000));
+        let event = poll.complete(-libc::ECANCELED, 0);
+        assert!(event.waiter.is_none() && event.is_last);
         // Another reader finds nothing, and records that.
-        watch.found_empty(watch.look().unwrap());
-        watch
+        poll.found_empty(poll.look().unwrap());
+        poll
     }
 
     #[test]
@@ -384,28 +384,28 @@ mod tests {
             RingThread::new(5, 1, RUNTIME),
             RingThread::new(6, 2, RUNTIME),
         );
-        let watch = ended(p1);
+        let poll = ended(p1);
         // As for a reader that read the home before it was cleared.
-        watch.home.store(p1.ring_and_m, Ordering::Relaxed);
-        assert_eq!(watch.wait(&op(), p2), WaitStart::ToArm);
-        assert!(watch.poll_desc.waiter().is_null());
+        poll.home.store(p1.ring_and_m, Ordering::Relaxed);
+        assert_eq!(poll.wait(&op(), p2), WaitStart::ToArm);
+        assert!(poll.poll_desc.waiter().is_null());
     }
 
     #[test]
     fn nobody_waits_for_a_poll_of_another_runtime() {
-        let watch = Arc::new(MultishotPoll::new());
+        let poll = Arc::new(MultishotPoll::new());
         let theirs = RingThread::new(-1, 1, std::ptr::without_provenance(0x2000));
-        assert!(watch.begin(theirs, 0x1000));
+        assert!(poll.begin(theirs, 0x1000));
         let ours = RingThread::new(6, 1, RUNTIME);
-        assert_eq!(watch.wait(&op(), ours), WaitStart::Elsewhere);
-        assert!(watch.complete(1, 0).waiter.is_none());
-        assert_eq!(watch.wait(&op(), ours), WaitStart::ToArm);
-        assert!(watch.begin(ours, 0x1000));
+        assert_eq!(poll.wait(&op(), ours), WaitStart::Elsewhere);
+        assert!(poll.complete(1, 0).waiter.is_none());
+        assert_eq!(poll.wait(&op(), ours), WaitStart::ToArm);
+        assert!(poll.begin(ours, 0x1000));
         let op = op();
         // The event of the last completion comes first.
-        assert_eq!(watch.wait(&op, ours), WaitStart::Ready);
-        watch.found_empty(watch.look().unwrap());
-        assert_eq!(watch.wait(&op, ours), WaitStart::Waits);
-        assert!(watch.complete(1, MORE).waiter.is_some());
+        assert_eq!(poll.wait(&op, ours), WaitStart::Ready);
+        poll.found_empty(poll.look().unwrap());
+        assert_eq!(poll.wait(&op, ours), WaitStart::Waits);
+        assert!(poll.complete(1, MORE).waiter.is_some());
     }
 }

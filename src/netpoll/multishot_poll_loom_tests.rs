@@ -23,15 +23,15 @@ fn home(m_id: u64, runtime: usize) -> RingThread {
 #[test]
 fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
     loom::model(|| {
-        let watch = Arc::new(MultishotPoll::new());
+        let poll = Arc::new(MultishotPoll::new());
         let (p1, p2) = (home(1, 16), home(2, 16));
-        assert!(watch.begin(p1, 8));
+        assert!(poll.begin(p1, 8));
         let n_ended = Arc::new(AtomicU64::new(0));
         // P1 dispatches the last completion.
         let poller = {
-            let (watch, n_ended) = (Arc::clone(&watch), Arc::clone(&n_ended));
+            let (poll, n_ended) = (Arc::clone(&poll), Arc::clone(&n_ended));
             thread::spawn(move || {
-                let event = watch.complete(-libc::ECANCELED, 0);
+                let event = poll.complete(-libc::ECANCELED, 0);
                 assert!(event.is_last);
                 if event.waiter.is_some() {
                     n_ended.fetch_add(1, Ordering::SeqCst);
@@ -40,25 +40,25 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
         };
         // Reader 1 finds nothing, records that, and does not come back.
         let other = {
-            let watch = Arc::clone(&watch);
+            let poll = Arc::clone(&poll);
             thread::spawn(move || {
-                if let Some(seen) = watch.look() {
-                    watch.found_empty(seen);
+                if let Some(seen) = poll.look() {
+                    poll.found_empty(seen);
                 }
             })
         };
         // Reader 2, on P2.
         let came = loop {
-            match watch.wait_at(WAITER, p2) {
-                WaitStart::ToArm => _ = watch.begin(p2, 8),
-                WaitStart::Ready => watch.found_empty(watch.look().unwrap()),
+            match poll.wait_at(WAITER, p2) {
+                WaitStart::ToArm => _ = poll.begin(p2, 8),
+                WaitStart::Ready => poll.found_empty(poll.look().unwrap()),
                 came => break came,
             }
         };
         poller.join().unwrap();
         other.join().unwrap();
         assert_eq!(came, WaitStart::Waits);
-        let is_armed = watch.armed.lock().is_some();
+        let is_armed = poll.armed.lock().is_some();
         let has_ended = n_ended.load(Ordering::SeqCst) == 1;
         assert!(
             is_armed != has_ended,
@@ -71,29 +71,29 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
 #[test]
 fn loom_watch_a_poll_serves_its_own_runtime() {
     loom::model(|| {
-        let watch = Arc::new(MultishotPoll::new());
+        let poll = Arc::new(MultishotPoll::new());
         let (ours, elsewhere) = (home(1, 16), home(2, 16));
-        assert!(watch.begin(ours, 8));
+        assert!(poll.begin(ours, 8));
         // The other runtime arms the poll as soon as it is not armed.
         let them = {
-            let watch = Arc::clone(&watch);
+            let poll = Arc::clone(&poll);
             thread::spawn(move || {
-                if watch.begin(home(3, 32), 8) {
-                    let event = watch.complete(EVENTS as i32, MORE);
+                if poll.begin(home(3, 32), 8) {
+                    let event = poll.complete(EVENTS as i32, MORE);
                     assert!(event.waiter.is_none(), "a waiter of ours");
                 }
             })
         };
         let poller = {
-            let watch = Arc::clone(&watch);
+            let poll = Arc::clone(&poll);
             thread::spawn(move || {
-                watch.complete(-libc::ECANCELED, 0);
+                poll.complete(-libc::ECANCELED, 0);
             })
         };
-        if let Some(seen) = watch.look() {
-            watch.found_empty(seen);
+        if let Some(seen) = poll.look() {
+            poll.found_empty(seen);
         }
-        let _ = watch.wait_at(WAITER, elsewhere);
+        let _ = poll.wait_at(WAITER, elsewhere);
         them.join().unwrap();
         poller.join().unwrap();
     });

@@ -96,10 +96,10 @@ impl PollDesc {
     #[inline]
     pub(crate) fn set_ready(&self) -> (Option<*const ()>, SeenEvents) {
         let n = self.n_events.fetch_add(1, Ordering::Relaxed) as usize;
-        let told = std::ptr::without_provenance_mut(n << 1 | READY);
-        let before = self.word.swap(told, Ordering::AcqRel);
+        let ready = std::ptr::without_provenance_mut(n << 1 | READY);
+        let before = self.word.swap(ready, Ordering::AcqRel);
         let waited = before.addr() & READY == 0 && !before.is_null();
-        (waited.then_some(before.cast_const()), SeenEvents(told))
+        (waited.then_some(before.cast_const()), SeenEvents(ready))
     }
 
     /// The address of the waiter, or null. Its frame may be gone.

@@ -166,7 +166,7 @@ impl Poller {
     /// # Safety
     ///
     /// - The caller holds the P.
-    /// - What the request points at stays valid until `op` has completed, and `op`
+    /// - The memory that the request points at stays valid until `op` has completed, and `op`
     ///   stays where it is until then.
     #[inline]
     pub(crate) unsafe fn queue(
@@ -192,22 +192,22 @@ impl Poller {
         }
     }
 
-    /// Arms a multishot poll: see [`Ring::arm_watch`]. Needs a ring.
+    /// Arms a multishot poll: see [`Ring::arm_multishot_poll`]. Needs a ring.
     ///
     /// # Safety
     ///
     /// The caller holds the P.
     #[cold]
-    pub(crate) unsafe fn arm_watch(
+    pub(crate) unsafe fn arm_multishot_poll(
         &self,
         fd: i32,
-        watch: &Arc<MultishotPoll>,
+        poll: &Arc<MultishotPoll>,
         by: (RingThread, u64),
         ready: &mut GList,
     ) {
         if let Engine::Ring(ring) = &self.engine {
             // SAFETY: by this function's contract.
-            unsafe { ring.arm_watch(&self.counts, fd, watch, by, ready) };
+            unsafe { ring.arm_multishot_poll(&self.counts, fd, poll, by, ready) };
         }
     }
 
@@ -219,7 +219,7 @@ impl Poller {
         let mut ready = GList::new();
         let mut ask_at_ns = clock::now_ns();
         let give_up_at_ns = ask_at_ns + PATIENCE_NS;
-        // What was submitted by a thread that has ended is completed by a kernel thread, later.
+        // Operations submitted by a thread that has ended are completed by a kernel thread, later.
         while self.inflight() > 0 && ask_at_ns < give_up_at_ns {
             if ask_at_ns <= clock::now_ns() {
                 self.cancel_all(&mut ready);

@@ -67,7 +67,7 @@ const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
 const TAG_ANSWER: u64 = 3;
 /// A multishot poll.
-pub(super) const TAG_WATCH: u64 = 6;
+pub(super) const TAG_MULTISHOT_POLL: u64 = 6;
 pub(super) const TAGS: u64 = 7;
 const _: () = assert!(align_of::<Op>() > TAGS as usize);
 const _: () = assert!(align_of::<MultishotPoll>() > TAGS as usize);
@@ -364,7 +364,7 @@ impl Ring {
     /// # Safety
     ///
     /// - The caller holds the P.
-    /// - What the request points at stays valid until `op` has completed, and `op`
+    /// - The memory that the request points at stays valid until `op` has completed, and `op`
     ///   stays where it is until then.
     pub(crate) unsafe fn queue(
         &self,
@@ -469,12 +469,12 @@ impl Ring {
         let mut n = 0;
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
         let mut cq = unsafe { self.uring().completion_shared() };
-        let mut told = self.pending_events.borrow_mut();
-        while n < at_most && told.len() < PENDING_AT_MOST {
+        let mut events = self.pending_events.borrow_mut();
+        while n < at_most && events.len() < PENDING_AT_MOST {
             let Some(cqe) = cq.next() else { break };
             let at = cqe.user_data();
-            if at & TAGS == TAG_WATCH {
-                told.push_back(cqe);
+            if at & TAGS == TAG_MULTISHOT_POLL {
+                events.push_back(cqe);
                 continue;
             }
             if at & TAGS != 0 {
@@ -491,7 +491,7 @@ impl Ring {
             }
         }
         self.n_pending_events
-            .store(told.len() as u32, Ordering::Relaxed);
+            .store(events.len() as u32, Ordering::Relaxed);
         if n > 0 {
             counts.end(n);
             counts.note_reap(n);

@@ -228,7 +228,7 @@ pub(crate) fn left_something(flags: u32) -> bool {
 }
 
 /// Multishot poll, edge-triggered (5.13).
-pub(crate) fn poll_multi(fd: i32, events: u32) -> Entry {
+pub(crate) fn multishot_poll(fd: i32, events: u32) -> Entry {
     opcode::PollAdd::new(types::Fd(fd), events)
         .multi(true)
         .build()

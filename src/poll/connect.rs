@@ -50,9 +50,9 @@ impl Fd {
     }
 
     fn accept_once(&self) -> io::Result<(Fd, SockAddr)> {
-        if let Some(seat) = self.seat() {
-            let accepted = seat.accept(self.terms(Direction::Read)?, self.as_fd());
-            return accepted.map(|(fd, seat, peer)| (Fd::with_seat(fd, seat), peer));
+        if let Some(sim) = self.sim_socket() {
+            let accepted = sim.accept(self.sim_deadline(Direction::Read)?, self.as_fd());
+            return accepted.map(|(fd, sim, peer)| (Fd::with_sim_socket(fd, sim), peer));
         }
         let mut storage = SockAddrStorage::zeroed();
         let mut len = storage.size_of();
@@ -137,8 +137,8 @@ impl Fd {
 
     /// Connects, until the deadline (then `TimedOut`, as `std::net::TcpStream::connect_timeout`).
     pub(crate) fn connect(&self, addr: &SockAddr, deadline_ns: u64) -> io::Result<()> {
-        if let Some(seat) = self.seat() {
-            let connected = seat.connect(addr, Deadline::at(deadline_ns));
+        if let Some(sim) = self.sim_socket() {
+            let connected = sim.connect(addr, Deadline::at(deadline_ns));
             return connected.map_err(|e| match e.kind() {
                 io::ErrorKind::WouldBlock => connect_timed_out(),
                 _ => e,

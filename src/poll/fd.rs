@@ -19,7 +19,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::limit::MovableDeadline;
 use super::op::{self, Deadline};
-use super::seat::{self, Seat, Terms};
+use super::sim_socket::{self, SimSocket};
 use super::waits::Waits;
 use crate::bubble;
 use crate::g::header::GRef;
@@ -39,11 +39,11 @@ struct Shared {
     write: DirectionState,
     /// The last receive left data in the socket. Ordering: relaxed, a hint.
     maybe_readable: AtomicBool,
-    /// The number of receives of a stream that waited, up to [`WATCHED_FROM`], from which on the
-    /// stream may have a multishot poll; or [`UNWATCHED`]. Ordering: relaxed, a hint.
+    /// The number of receives of a stream that waited, up to [`POLL_AFTER_WAITS`], from which on the
+    /// stream may have a multishot poll; or [`NO_POLL`]. Ordering: relaxed, a hint.
     n_waits: AtomicU8,
-    watch: OnceLock<Arc<MultishotPoll>>,
-    /// The number of bytes that the last receive of a watched stream left. Ordering: relaxed, a
+    multishot_poll: OnceLock<Arc<MultishotPoll>>,
+    /// The number of bytes that the last receive of a stream with a multishot poll left. Ordering: relaxed, a
     /// hint.
     left: AtomicU32,
     /// `O_NONBLOCK` was requested: calls make one attempt. Ordering: relaxed, a setting.
@@ -60,14 +60,14 @@ struct Shared {
     /// setting.
     has_own_timeouts: AtomicBool,
     /// Set in a simulation.
-    seat: Option<Seat>,
+    sim: Option<SimSocket>,
 }
 
 /// The number of receives that wait one by one before the stream gets a multishot poll: arming and
 /// stopping a poll takes two system calls.
-const WATCHED_FROM: u8 = 4;
+const POLL_AFTER_WAITS: u8 = 4;
 /// The stream gets no multishot poll.
-const UNWATCHED: u8 = u8::MAX;
+const NO_POLL: u8 = u8::MAX;
 
 /// Copies that splice from or to a socket.
 #[derive(Debug, Default)]
@@ -102,8 +102,8 @@ impl Drop for Shared {
             remove_one(&mut lock(&MADE), cookie);
         }
         // The poll would keep the file open.
-        if let Some(watch) = self.watch.get() {
-            watch.stop();
+        if let Some(poll) = self.multishot_poll.get() {
+            poll.stop();
         }
     }
 }
@@ -154,7 +154,7 @@ impl Direction {
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Fd {
         Fd {
-            shared: Fd::shared(seat::seat_of(fd.as_fd())),
+            shared: Fd::shared(sim_socket::of_descriptor(fd.as_fd())),
             fd,
         }
     }
@@ -162,10 +162,10 @@ impl From<OwnedFd> for Fd {
 
 impl From<Fd> for OwnedFd {
     fn from(fd: Fd) -> OwnedFd {
-        if let Some(seat) = fd.seat() {
-            seat.give_away(fd.as_fd());
+        if let Some(sim) = fd.sim_socket() {
+            sim.give_away(fd.as_fd());
         }
-        if fd.shared.watch.get().is_some() {
+        if fd.shared.multishot_poll.get().is_some() {
             // The next owner may not expect the control message that comes with each receive.
             let _ = socket::set_says_left(fd.as_fd(), false);
         }
@@ -207,31 +207,31 @@ pub(crate) fn is_would_block<T>(r: &io::Result<T>) -> bool {
 }
 
 impl Fd {
-    fn shared(seat: Option<Seat>) -> Arc<Shared> {
+    fn shared(sim: Option<SimSocket>) -> Arc<Shared> {
         Arc::new(Shared {
             read: DirectionState::new(),
             write: DirectionState::new(),
             maybe_readable: AtomicBool::new(false),
             n_waits: AtomicU8::new(0),
-            watch: OnceLock::new(),
+            multishot_poll: OnceLock::new(),
             left: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
             sends_by_calls: AtomicBool::new(false),
             made_nonblocking: OnceLock::new(),
             splices: Lock::new(Rank::Mode, Splices::default()),
             has_own_timeouts: AtomicBool::new(false),
-            seat,
+            sim,
         })
     }
 
     /// The simulated socket.
     #[inline]
-    pub(crate) fn seat(&self) -> Option<&Seat> {
-        self.shared.seat.as_ref()
+    pub(crate) fn sim_socket(&self) -> Option<&SimSocket> {
+        self.shared.sim.as_ref()
     }
 
-    /// How a call on the simulated socket that begins now waits.
-    pub(super) fn terms(&self, direction: Direction) -> io::Result<Terms<'_>> {
+    /// The deadline of a call on the simulated socket that begins now; `None` if it does not wait.
+    pub(super) fn sim_deadline(&self, direction: Direction) -> io::Result<Option<Deadline<'_>>> {
         match self.is_nonblocking() {
             true => Ok(None),
             false => self.deadline(direction).map(Some),
@@ -239,16 +239,16 @@ impl Fd {
     }
 
     /// A connection that a simulated listener has accepted.
-    pub(super) fn with_seat(fd: OwnedFd, seat: Seat) -> Fd {
+    pub(super) fn with_sim_socket(fd: OwnedFd, sim: SimSocket) -> Fd {
         Fd {
             fd,
-            shared: Fd::shared(Some(seat)),
+            shared: Fd::shared(Some(sim)),
         }
     }
 
     /// Refuses a descriptor from outside in a simulation, unless it is of a socket of its own.
     fn refuse_foreign(fd: BorrowedFd<'_>) {
-        if seat::is_simulated(fd) {
+        if sim_socket::is_simulated(fd) {
             return;
         }
         let _ = fd;
@@ -296,51 +296,51 @@ impl Fd {
     // Calls that never wait.
 
     pub(crate) fn bind(&self, addr: &SockAddr) -> io::Result<()> {
-        if let Some(seat) = self.seat() {
-            return seat.bind(addr);
+        if let Some(sim) = self.sim_socket() {
+            return sim.bind(addr);
         }
         SockRef::from(self).bind(addr)
     }
 
     pub(crate) fn listen(&self, backlog: i32) -> io::Result<()> {
-        if let Some(seat) = self.seat() {
-            return seat.listen(backlog);
+        if let Some(sim) = self.sim_socket() {
+            return sim.listen(backlog);
         }
         SockRef::from(self).listen(backlog)
     }
 
     /// Sets the peer of a socket for packets.
     pub(crate) fn connect_now(&self, addr: &SockAddr) -> io::Result<()> {
-        if let Some(seat) = self.seat() {
-            return seat.connect_now(addr);
+        if let Some(sim) = self.sim_socket() {
+            return sim.connect_now(addr);
         }
         retry(|| SockRef::from(self).connect(addr))
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SockAddr> {
-        if let Some(seat) = self.seat() {
-            return seat.local_addr();
+        if let Some(sim) = self.sim_socket() {
+            return sim.local_addr();
         }
         SockRef::from(self).local_addr()
     }
 
     pub(crate) fn peer_addr(&self) -> io::Result<SockAddr> {
-        if let Some(seat) = self.seat() {
-            return seat.peer_addr();
+        if let Some(sim) = self.sim_socket() {
+            return sim.peer_addr();
         }
         SockRef::from(self).peer_addr()
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        if let Some(seat) = self.seat() {
-            return seat.shut_down(how);
+        if let Some(sim) = self.sim_socket() {
+            return sim.shut_down(how);
         }
         SockRef::from(self).shutdown(how)
     }
 
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
-        if let Some(seat) = self.seat() {
-            return seat.take_error();
+        if let Some(sim) = self.sim_socket() {
+            return sim.take_error();
         }
         SockRef::from(self).take_error()
     }
@@ -352,8 +352,8 @@ impl Fd {
         at: &Ipv4Addr,
         joins: bool,
     ) -> io::Result<()> {
-        if let Some(seat) = self.seat() {
-            return seat.set_member((*group).into(), joins);
+        if let Some(sim) = self.sim_socket() {
+            return sim.set_member((*group).into(), joins);
         }
         match joins {
             true => SockRef::from(self).join_multicast_v4(group, at),
@@ -363,8 +363,8 @@ impl Fd {
 
     /// Joins a multicast group of IPv6, or leaves it.
     pub(crate) fn set_member_v6(&self, group: &Ipv6Addr, at: u32, joins: bool) -> io::Result<()> {
-        if let Some(seat) = self.seat() {
-            return seat.set_member((*group).into(), joins);
+        if let Some(sim) = self.sim_socket() {
+            return sim.set_member((*group).into(), joins);
         }
         match joins {
             true => SockRef::from(self).join_multicast_v6(group, at),
@@ -378,7 +378,7 @@ impl Fd {
         if bubble::is_inside() {
             let new = || Socket::new(Domain::UNIX, kind, None).map(of);
             let (a, b) = (new()?, new()?);
-            if let (Some(a), Some(b)) = (a.seat(), b.seat()) {
+            if let (Some(a), Some(b)) = (a.sim_socket(), b.sim_socket()) {
                 a.pair(b)?;
             }
             return Ok((a, b));
@@ -528,8 +528,11 @@ impl Fd {
 
     /// The multishot poll, if there is one and it is of use.
     #[inline]
-    pub(super) fn watch(&self) -> Option<&Arc<MultishotPoll>> {
-        self.shared.watch.get().filter(|watch| !watch.is_over())
+    pub(super) fn multishot_poll(&self) -> Option<&Arc<MultishotPoll>> {
+        self.shared
+            .multishot_poll
+            .get()
+            .filter(|poll| !poll.is_over())
     }
 
     /// As `recv(2)` on a stream with a multishot poll, and returns a lower bound of the bytes left,
@@ -558,10 +561,10 @@ impl Fd {
     #[inline]
     pub(super) fn note_waited(&self) {
         let n = self.shared.n_waits.load(Ordering::Relaxed);
-        if n < WATCHED_FROM {
+        if n < POLL_AFTER_WAITS {
             self.shared.n_waits.store(n + 1, Ordering::Relaxed);
-        } else if n == WATCHED_FROM && !op::is_epoll_here() {
-            self.begin_watch();
+        } else if n == POLL_AFTER_WAITS && !op::is_epoll_here() {
+            self.make_multishot_poll();
         }
     }
 
@@ -569,13 +572,13 @@ impl Fd {
     /// not filled is no proof that the socket is empty: a receive also stops at urgent data, and
     /// where descriptors were passed.
     #[cold]
-    fn begin_watch(&self) {
+    fn make_multishot_poll(&self) {
         if socket::set_says_left(self.as_fd(), true).is_ok() {
             self.shared
-                .watch
+                .multishot_poll
                 .get_or_init(|| Arc::new(MultishotPoll::new()));
         }
-        self.shared.n_waits.store(UNWATCHED, Ordering::Relaxed);
+        self.shared.n_waits.store(NO_POLL, Ordering::Relaxed);
     }
 
     /// Makes a call on a plain thread: polls until the deadline, and attempts.

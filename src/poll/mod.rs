@@ -7,8 +7,8 @@
 pub(crate) mod limit;
 pub(crate) mod waits;
 pub(crate) mod op;
-#[cfg_attr(not(feature = "sim"), path = "no_seat.rs")]
-pub(crate) mod seat;
+#[cfg_attr(not(feature = "sim"), path = "no_sim_socket.rs")]
+pub(crate) mod sim_socket;
 pub(crate) mod ready;
 pub(crate) mod fd;
 pub(crate) mod socket;

@@ -4,6 +4,24 @@
 //! The operation lies in the parked frame, and so do the buffers that it names. They stay until the
 //! completion, whatever happens (deadline, cancellation, end of the run), because only the
 //! completion ends the wait.
+//!
+//! The way of a read that has to wait, from the call down to the ring and back:
+//!
+//! ```text
+//! runs on        file                         does
+//! goroutine      net/macros.rs                TcpStream::read
+//!                poll/socket.rs               Fd::read, recv: tries inline, or chooses another way to wait
+//!                poll/op.rs                   run_until, park_for: an Op on this frame
+//!                sched/wait/park.rs           park_until: switches out
+//! M, committing  sched/wait/park.rs           publishes the wait, and calls the commit of park_for
+//!                poll/op.rs                   start_request
+//!                netpoll/poller.rs, ring.rs   queue: a submission entry (sqe.rs)
+//!                sched/types/p.rs             submit_and_poll, if kernel_visits.rs says that it is due
+//! M              sched/proc/find.rs           runs other goroutines, and later enters the kernel
+//!                netpoll/ring.rs              reap_some: the completion; Op::complete takes the wake token
+//!                sched/wait/wake.rs           ready_completed: the goroutine is in a queue
+//! goroutine      poll/op.rs                   park_for returns; run_until: the result, an error, or again
+//! ```
 #![allow(unsafe_code)]
 
 use std::io;
@@ -156,7 +174,7 @@ pub(crate) unsafe fn run_until(
         check(g)?;
         // SAFETY: by this function's contract.
         let ended = park_for(g, deadline, |op, wait, m| unsafe {
-            queue(m, &request, op, wait)
+            start_request(m, &request, op, wait)
         });
         if let Ok(n) = usize::try_from(ended.result) {
             let flags = ended.flags;
@@ -221,13 +239,13 @@ fn lacks_kernel_threads() -> bool {
     until_ns != 0 && clock::now_ns() < until_ns
 }
 
-/// In a commit: queues a request with the operation `op`. Returns the result for [`park_for`].
+/// In a commit: queues a request with the operation `op`, and enters the kernel if that is due.
 ///
 /// # Safety
 ///
 /// As [`run`], until the operation has completed.
 #[inline(always)]
-unsafe fn queue(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> {
+unsafe fn start_request(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> {
     let p = m.p();
     let mut ready = GList::new();
     // SAFETY:
@@ -275,7 +293,7 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
         check(g)?;
         // SAFETY: by this function's contract.
         let ended = park_for(g, Deadline::at(NEVER), |op, wait, m| unsafe {
-            queue(m, &nothing, op, wait)
+            start_request(m, &nothing, op, wait)
         });
         match -ended.result {
             libc::ECANCELED | libc::EINTR | ERESTARTSYS => {}
@@ -385,10 +403,10 @@ pub(super) fn poll(
 /// How the park for an operation ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
-    /// The operation's result, or the one that `begin` returned.
+    /// The operation's result, or the one that `start` returned.
     pub(super) result: i32,
     flags: u32,
-    /// The event after which the ring received for a waiter of a multishot poll.
+    /// The event of a multishot poll after which the ring carried out the waiter's receive.
     seen: Option<SeenEvents>,
     timed_out: bool,
 }
@@ -400,10 +418,10 @@ impl Ended {
     }
 }
 
-/// Parks `g` until the operation has ended that `begin` queues, which runs on the M's stack. If
-/// `begin` returns a result, there is nothing to wait for.
+/// Parks `g` until the operation has ended that `start` begins, which runs on the M's stack. If
+/// `start` returns a result, there is nothing to wait for.
 #[inline]
-pub(super) fn park_for<F>(g: GRef, deadline: Deadline<'_>, begin: F) -> Ended
+pub(super) fn park_for<F>(g: GRef, deadline: Deadline<'_>, start: F) -> Ended
 where
     F: FnOnce(&Op, WaitId, &M) -> Option<i32>,
 {
@@ -411,17 +429,24 @@ where
     op.publish();
     let chain = park::chain_of(g);
     let until_ns = move || deadline.ns().min(chain.deadline_ns());
-    let begin = |_, wait, m: &M, is_cut| {
+    let commit = |_, wait, m: &M, is_cut| {
         op.bind(wait);
         let at_once = match is_cut {
             true => Some(-libc::ECANCELED),
-            false => begin(&op, wait, m),
+            false => start(&op, wait, m),
         };
         // If nothing was queued, a canceller that holds the wait finds the mark.
         at_once.map(|result| op.end_at_once(result)).is_none()
     };
     let was_woken = || !op.timed_out() && !op.ended_at_once();
-    park::park_until::<false>(park::enter(), Reason::Io, until_ns, chain, begin, was_woken);
+    park::park_until::<false>(
+        park::enter(),
+        Reason::Io,
+        until_ns,
+        chain,
+        commit,
+        was_woken,
+    );
     Ended {
         result: op.result(),
         flags: op.flags(),
@@ -473,7 +498,7 @@ pub(super) unsafe fn recv_left(
 
 /// The result of waiting for a stream that has a multishot poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watched {
+pub(super) enum PollOutcome {
     /// The ring has received this many bytes.
     Received(usize),
     /// An attempt is worthwhile.
@@ -486,7 +511,7 @@ const READY: i32 = 0;
 const ELSEWHERE: i32 = 1;
 
 /// Waits until more arrives on `fd`, and carries out `receive`, an attempt. The caller has found
-/// `fd` empty since the last event of `watch`. Arms the poll if it is not armed.
+/// `fd` empty since the last event of `poll`. Arms the poll if it is not armed.
 ///
 /// # Safety
 ///
@@ -495,35 +520,35 @@ const ELSEWHERE: i32 = 1;
 /// # Errors
 ///
 /// As [`run`].
-pub(super) unsafe fn wait_watched(
+pub(super) unsafe fn wait_for_event(
     g: GRef,
-    (fd, watch): (i32, &Arc<MultishotPoll>),
+    (fd, poll): (i32, &Arc<MultishotPoll>),
     receive: Request,
     deadline: Deadline<'_>,
-) -> io::Result<Watched> {
+) -> io::Result<PollOutcome> {
     let _waiting = deadline.enter(g);
     loop {
         park::cancel_point()?;
         check(g)?;
         let ended = park_for(g, deadline, |op, _, m| {
             op.set_receive(receive);
-            expect(m, op, fd, watch)
+            register(m, op, fd, poll)
         });
         match (ended.result, ended.seen) {
             (n @ 0.., Some(seen)) => {
                 if n > 0 && !left_something(ended.flags) {
-                    watch.found_empty(seen);
+                    poll.found_empty(seen);
                 }
-                return Ok(Watched::Received(n as usize));
+                return Ok(PollOutcome::Received(n as usize));
             }
-            (READY, None) => return Ok(Watched::Event),
-            (ELSEWHERE, None) => return Ok(Watched::Elsewhere),
-            (error, Some(seen)) if -error == libc::EAGAIN => watch.found_empty(seen),
+            (READY, None) => return Ok(PollOutcome::Event),
+            (ELSEWHERE, None) => return Ok(PollOutcome::Elsewhere),
+            (error, Some(seen)) if -error == libc::EAGAIN => poll.found_empty(seen),
             (error, Some(_)) if is_denial(-error) => {
                 // SAFETY: by this function's contract.
                 if unsafe { is_denied_to_rings(g, &receive) }? {
                     // The caller makes the attempt itself, without the ring.
-                    return Ok(Watched::Event);
+                    return Ok(PollOutcome::Event);
                 }
                 why_failed(g, deadline, ended)?;
             }
@@ -532,15 +557,15 @@ pub(super) unsafe fn wait_watched(
     }
 }
 
-/// In a commit: lets `op` wait for an event of `watch`, unless there is one.
-fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<MultishotPoll>) -> Option<i32> {
+/// In a commit: lets `op` wait for an event of `poll`, unless there is one.
+fn register(m: &M, op: &Op, fd: i32, poll: &Arc<MultishotPoll>) -> Option<i32> {
     let p = m.p();
     let Some(ring_fd) = p.poller.ring_fd() else {
         return Some(ELSEWHERE);
     };
     let here = RingThread::new(ring_fd, m.id(), m.sched.cast());
     loop {
-        match watch.wait(op, here) {
+        match poll.wait(op, here) {
             WaitStart::Waits => return None,
             WaitStart::Ready => return Some(READY),
             WaitStart::Elsewhere => return Some(ELSEWHERE),
@@ -548,7 +573,7 @@ fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<MultishotPoll>) -> Option<i32> {
                 let mut ready = GList::new();
                 let by = (here, p.local.now_ns.get());
                 // SAFETY: the M in a commit holds the P.
-                unsafe { p.poller.arm_watch(fd, watch, by, &mut ready) };
+                unsafe { p.poller.arm_multishot_poll(fd, poll, by, &mut ready) };
                 wake::ready_completed(m, ready);
             }
         }

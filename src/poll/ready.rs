@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::op::{self, Deadline};
-use super::seat;
+use super::sim_socket;
 use super::waits::Waits;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
@@ -185,7 +185,7 @@ pub(crate) fn wait_until(
     events: i16,
     deadline: Deadline<'_>,
 ) -> io::Result<()> {
-    if let Some(waited) = seat::wait_until(fd, events & libc::POLLIN != 0, deadline) {
+    if let Some(waited) = sim_socket::wait_until(fd, events & libc::POLLIN != 0, deadline) {
         return waited;
     }
     match park::caller() {
@@ -208,10 +208,9 @@ impl Waits<'_> {
     ///
     /// `WouldBlock` at the deadline; the context's if that is done.
     pub(crate) fn wait(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        if seat::is_simulated(fd) {
+        if sim_socket::is_simulated(fd) {
             // It is never shown as ready in vain.
-            let (events, deadline) = self.terms();
-            return wait_until(fd, events, deadline);
+            return wait_until(fd, self.events, self.deadline);
         }
         self.wait_by(fd, wait_until)
     }

@@ -142,10 +142,10 @@ impl fmt::Debug for RecvBuf {
 impl Fd {
     /// Receives what is in the socket, at most [`SLOT_BYTES`]. Waits if that is nothing.
     pub(crate) fn recv_owned(&self) -> io::Result<RecvBuf> {
-        if let Some(seat) = self.seat() {
+        if let Some(sim) = self.sim_socket() {
             let mut bytes = vec![0; SLOT_BYTES];
-            let len = seat.read(
-                self.terms(Direction::Read)?,
+            let len = sim.read(
+                self.sim_deadline(Direction::Read)?,
                 &mut [IoSliceMut::new(&mut bytes)],
                 false,
             )?;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 
 use super::fd::{Direction, Fd, is_would_block, retry};
-use super::op::{self, Deadline, Watched};
+use super::op::{self, Deadline, PollOutcome};
 use super::ready;
 use super::waits::Waits;
 use crate::g::header::GRef;
@@ -64,21 +64,21 @@ impl Fd {
         if buf.is_empty() {
             return Ok(0);
         }
-        if let Some(seat) = self.seat() {
-            return seat.read(
-                self.terms(Direction::Read)?,
+        if let Some(sim) = self.sim_socket() {
+            return sim.read(
+                self.sim_deadline(Direction::Read)?,
                 &mut [IoSliceMut::new(buf)],
                 false,
             );
         }
-        match self.watch() {
-            Some(watch) => self.read_watched(watch, buf),
+        match self.multishot_poll() {
+            Some(poll) => self.read_polled(poll, buf),
             None => self.recv(buf, 0),
         }
     }
 
     /// Reads from a stream that has a multishot poll.
-    fn read_watched(&self, watch: &Arc<MultishotPoll>, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_polled(&self, poll: &Arc<MultishotPoll>, buf: &mut [u8]) -> io::Result<usize> {
         let g = match park::caller() {
             Caller::Goroutine(g) if !self.is_nonblocking() && !op::is_epoll_here() => g,
             _ => return self.recv(buf, 0),
@@ -88,7 +88,7 @@ impl Fd {
         let (len, ptr) = (buf.len().min(MAX_LEN), buf.as_mut_ptr());
         let receive = recv_request(fd, ptr, len, libc::MSG_DONTWAIT);
         loop {
-            let seen = watch.look();
+            let seen = poll.look();
             if seen.is_some() || chaos::coin(Point::Receive) {
                 let r = match op::batches_here() {
                     // SAFETY: the buffer is borrowed by the caller until this returns.
@@ -100,7 +100,7 @@ impl Fd {
                     Err(e) => e.raw_os_error() == Some(libc::EAGAIN),
                 };
                 if let Some(seen) = seen.filter(|_| is_empty) {
-                    watch.found_empty(seen);
+                    poll.found_empty(seen);
                 }
                 if r.is_ok() || !is_empty {
                     checkpoint()?;
@@ -108,15 +108,15 @@ impl Fd {
                 }
             }
             // SAFETY: the buffer is borrowed by the caller until this returns.
-            match unsafe { op::wait_watched(g, (fd, watch), receive, deadline) }? {
-                Watched::Received(n) => return Ok(n),
-                Watched::Event if watch.is_over() => {
+            match unsafe { op::wait_for_event(g, (fd, poll), receive, deadline) }? {
+                PollOutcome::Received(n) => return Ok(n),
+                PollOutcome::Event if poll.is_over() => {
                     self.set_maybe_readable(true);
                     return self.recv(buf, 0);
                 }
-                Watched::Event => {}
+                PollOutcome::Event => {}
                 // SAFETY: the buffer is borrowed by the caller until this returns.
-                Watched::Elsewhere => unsafe {
+                PollOutcome::Elsewhere => unsafe {
                     return self.recv_parked(g, recv_request(fd, ptr, len, 0), deadline);
                 },
             }
@@ -125,9 +125,9 @@ impl Fd {
 
     /// Receives, including empty packets; with `MSG_PEEK` the data stays in the socket.
     pub(crate) fn recv(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
-        if let Some(seat) = self.seat() {
-            return seat.read(
-                self.terms(Direction::Read)?,
+        if let Some(sim) = self.sim_socket() {
+            return sim.read(
+                self.sim_deadline(Direction::Read)?,
                 &mut [IoSliceMut::new(buf)],
                 flags & PEEK != 0,
             );
@@ -212,8 +212,8 @@ impl Fd {
             }
             _ => {}
         }
-        if let Some(seat) = self.seat() {
-            return seat.read(self.terms(Direction::Read)?, bufs, false);
+        if let Some(sim) = self.sim_socket() {
+            return sim.read(self.sim_deadline(Direction::Read)?, bufs, false);
         }
         let mut msg = header(bufs.as_mut_ptr().cast(), bufs.len());
         // SAFETY: the buffers are borrowed by the caller until this returns.
@@ -247,8 +247,8 @@ impl Fd {
 
     /// Receives a packet, possibly empty, and the address of its sender.
     pub(crate) fn recv_from(&self, buf: &mut [u8], flags: i32) -> io::Result<(usize, SockAddr)> {
-        if let Some(seat) = self.seat() {
-            return seat.receive_from(self.terms(Direction::Read)?, buf, flags & PEEK != 0);
+        if let Some(sim) = self.sim_socket() {
+            return sim.receive_from(self.sim_deadline(Direction::Read)?, buf, flags & PEEK != 0);
         }
         let mut storage = SockAddrStorage::zeroed();
         let mut iov = libc::iovec {
@@ -275,8 +275,12 @@ impl Fd {
 
     /// Sends, including an empty packet.
     pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        if let Some(seat) = self.seat() {
-            return seat.write(self.terms(Direction::Write)?, &[IoSlice::new(buf)], None);
+        if let Some(sim) = self.sim_socket() {
+            return sim.write(
+                self.sim_deadline(Direction::Write)?,
+                &[IoSlice::new(buf)],
+                None,
+            );
         }
         let buf = &buf[..buf.len().min(MAX_LEN)];
         let now = || retry(|| socket::send_now(self.as_fd(), buf));
@@ -372,8 +376,8 @@ impl Fd {
         if bufs.iter().all(|b| b.is_empty()) {
             return Ok(0);
         }
-        if let Some(seat) = self.seat() {
-            return seat.write(self.terms(Direction::Write)?, bufs, None);
+        if let Some(sim) = self.sim_socket() {
+            return sim.write(self.sim_deadline(Direction::Write)?, bufs, None);
         }
         let msg = header(bufs.as_ptr().cast_mut().cast(), bufs.len());
         let by_calls = self.sends_by_calls().then_some(Room::Here);
@@ -402,9 +406,9 @@ impl Fd {
 
     /// Sends a packet, possibly empty, to an address.
     pub(crate) fn send_to(&self, buf: &[u8], addr: &SockAddr) -> io::Result<usize> {
-        if let Some(seat) = self.seat() {
-            return seat.write(
-                self.terms(Direction::Write)?,
+        if let Some(sim) = self.sim_socket() {
+            return sim.write(
+                self.sim_deadline(Direction::Write)?,
                 &[IoSlice::new(buf)],
                 Some(addr),
             );
@@ -423,8 +427,8 @@ impl Fd {
 
     /// Sends bytes together with descriptors, at least one and at most [`MAX_FDS`].
     pub(crate) fn send_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        if let Some(seat) = self.seat() {
-            return seat.write_fds(self.terms(Direction::Write)?, buf, fds);
+        if let Some(sim) = self.sim_socket() {
+            return sim.write_fds(self.sim_deadline(Direction::Write)?, buf, fds);
         }
         let fds: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let mut control = Control::new();
@@ -453,8 +457,8 @@ impl Fd {
     /// Receives bytes and the descriptors that came with them, close-on-exec. If some descriptors
     /// were lost on the way, closes the others and fails.
     pub(crate) fn recv_fds(&self, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        if let Some(seat) = self.seat() {
-            return seat.receive_fds(self.terms(Direction::Read)?, buf);
+        if let Some(sim) = self.sim_socket() {
+            return sim.receive_fds(self.sim_deadline(Direction::Read)?, buf);
         }
         let mut control = Control::new();
         let mut iov = libc::iovec {

@@ -38,8 +38,8 @@ const PAUSE_NS: u64 = 5 * ladder::TICK_NS;
 /// The waits of one call for `events` of one descriptor.
 #[derive(Debug)]
 pub(crate) struct Waits<'a> {
-    events: i16,
-    deadline: Deadline<'a>,
+    pub(super) events: i16,
+    pub(super) deadline: Deadline<'a>,
     has_waited: bool,
     n_at_once: u8,
     pause_ns: u64,
@@ -58,10 +58,6 @@ impl<'a> Waits<'a> {
             pause_ns: PAUSE_NS,
             changes: None,
         }
-    }
-
-    pub(super) fn terms(&self) -> (i16, Deadline<'a>) {
-        (self.events, self.deadline)
     }
 
     /// Waits until another attempt is worthwhile. `fd` is the same each time; `poll` waits for

@@ -27,8 +27,8 @@ use crate::bubble::messages::Messages;
 use crate::bubble::net::network::Network;
 use crate::bubble::strategy::{Choice, Script, next_script};
 use crate::debug::dump::Dump;
-use crate::fs::memory::drive;
 use crate::fs::memory::settings::Disk;
+use crate::fs::memory::sim_disk;
 use crate::loom::native::Arc;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::promise::Promise;
@@ -262,8 +262,8 @@ impl Sim {
     /// A leftover of the run that is an error.
     fn left(&self, bubble: &Bubble) -> Option<(FailureKind, Vec<String>)> {
         if self.no_descriptors_left {
-            let mut lines = bubble.net(|net, _| net.left());
-            lines.extend(drive::left(bubble));
+            let mut lines = bubble.net(|net, _| net.leaks());
+            lines.extend(sim_disk::leaks(bubble));
             if !lines.is_empty() {
                 return Some((FailureKind::DescriptorsLeft, lines));
             }
@@ -536,7 +536,7 @@ struct Plan {
     /// The most steps, if they are not those of the settings.
     most_steps: Option<u64>,
     /// Gets a line for each switch.
-    tells: Option<events::Lines>,
+    events: Option<events::Lines>,
     /// The run is recorded, if a trace is to be written.
     traces: bool,
 }
@@ -619,13 +619,13 @@ impl<F: Fn()> Runner<'_, F> {
         // Without the choices that end it, a loop that waits for another goroutine goes on for
         // ever.
         let most_steps = (4 * failed.until().steps + 1_000).min(self.sim.steps);
-        let fails = |choices: Vec<u32>, tells: Option<&events::Lines>, traces: bool| {
+        let fails = |choices: Vec<u32>, events: Option<&events::Lines>, traces: bool| {
             let again = self.run_one(Plan {
                 seed,
                 script: Some(Script::new(choices, None)),
                 repeats: Some(text.clone()),
                 most_steps: Some(most_steps),
-                tells: tells.cloned(),
+                events: events.cloned(),
                 traces,
                 ..Plan::default()
             });
@@ -646,12 +646,12 @@ impl<F: Fn()> Runner<'_, F> {
             Some(again.schedule().choices().to_vec())
         });
         let lines = events::Lines::default();
-        let is_told = n_steps <= events::MOST_STEPS;
+        let is_listed = n_steps <= events::MOST_STEPS;
         // A run that was asked for by its seed is written as it was.
         let traces = self.sim.trace.is_some() && !self.sim.is_one();
-        if is_told || traces {
+        if is_listed || traces {
             let before = self.taken.take();
-            let again = fails(shortest.clone(), is_told.then_some(&lines), traces);
+            let again = fails(shortest.clone(), is_listed.then_some(&lines), traces);
             if !traces || again.is_none() {
                 self.taken.replace(before);
             }
@@ -691,15 +691,15 @@ impl<F: Fn()> Runner<'_, F> {
             bubble,
             Arc::clone(&self.progress),
             Box::new(move |sched| *taken.borrow_mut() = Some(Dump::take(sched))),
-            drive::on_event,
+            sim_disk::on_event,
         );
         let traces = plan.traces && sim.trace.is_some();
         simulation.recording = traces.then(Recording::default);
-        if traces || plan.tells.is_some() {
+        if traces || plan.events.is_some() {
             simulation.bubble.net(|net, _| net.keep_notes());
         }
-        if let Some(lines) = &plan.tells {
-            simulation.on_switch = Some(Box::new(events::tell(lines)));
+        if let Some(lines) = &plan.events {
+            simulation.on_switch = Some(Box::new(events::recorder(lines)));
         }
         if sim.no_messages_left {
             simulation.bubble.count_messages();
@@ -707,7 +707,7 @@ impl<F: Fn()> Runner<'_, F> {
         simulation.forbids_others = sim.no_goroutines_left;
         let left = RefCell::new(None);
         let bubble = &simulation.bubble;
-        drive::install(bubble, &sim.disk);
+        sim_disk::install(bubble, &sim.disk);
         let main = || {
             let outcome = catch_unwind(AssertUnwindSafe(self.f));
             match outcome {

@@ -1,5 +1,5 @@
-//! The story of a run, told by the switches between its goroutines, and by what happens to
-//! simulated hosts and links.
+//! Events of a run in words: switches between its goroutines, and incidents of simulated hosts, links and
+//! disks. A failure prints the last ones.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::types::state::Sched;
 
-/// A longer run is not told.
+/// The most steps of a run whose events are listed.
 pub(super) const MOST_STEPS: u64 = 2_000;
 /// How many lines a failure prints: the last ones.
 const MOST_LINES: usize = 40;
@@ -21,7 +21,7 @@ const MOST_LINES: usize = 40;
 pub(super) type Lines = Rc<RefCell<Vec<String>>>;
 
 /// A callback for `Simulation::on_switch` that adds a line for each switch.
-pub(super) fn tell(lines: &Lines) -> impl Fn(&Sched, u64, u64) + use<> {
+pub(super) fn recorder(lines: &Lines) -> impl Fn(&Sched, u64, u64) + use<> {
     let lines = Rc::clone(lines);
     let stacks = RefCell::new(Stacks::new());
     let n_notes = Cell::new(0);
@@ -30,11 +30,11 @@ pub(super) fn tell(lines: &Lines) -> impl Fn(&Sched, u64, u64) + use<> {
             bubble.net(|net, _| {
                 let notes = net.notes(n_notes.get());
                 n_notes.set(n_notes.get() + notes.len());
-                let told = notes.iter().filter_map(|note| {
+                let incidents = notes.iter().filter_map(|note| {
                     let at = bubble.elapsed_at(note.at_ns);
-                    Some(format!("{}, at {at:?}", net.tell(note.what)?))
+                    Some(format!("{}, at {at:?}", net.describe(note.incident)?))
                 });
-                lines.borrow_mut().extend(told);
+                lines.borrow_mut().extend(incidents);
             });
         }
         // Before the first goroutine nothing ran.
@@ -47,7 +47,7 @@ pub(super) fn tell(lines: &Lines) -> impl Fn(&Sched, u64, u64) + use<> {
     }
 }
 
-/// Adds where a goroutine was left to the recording of the run, if there is one.
+/// Records the line at which a goroutine stopped running, if the run is recorded.
 fn note_place(id: u64, found: Option<&Goroutine>) {
     let sim = current::m().and_then(Carrier::simulation);
     if let Some(recording) = sim.and_then(|sim| sim.recording.as_ref())

@@ -173,7 +173,7 @@ impl Faults {
     }
 
     /// Sets how often a disk fails for a while: half of all reads, writes, changes of names, and
-    /// syncs give EIO. Whose disk it is, [`Faults::slow_disks`] says.
+    /// syncs give EIO. The disks are chosen as for [`Faults::slow_disks`].
     ///
     /// # Panics
     ///

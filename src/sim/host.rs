@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::link::nanoseconds;
 use crate::bubble::net::hosts::Main;
+use crate::bubble::net::incidents::Incident;
 use crate::bubble::net::network::Network as Net;
-use crate::bubble::net::notes::What;
 use crate::bubble::{self, Bubble};
-use crate::fs::memory::drive;
 use crate::fs::memory::settings::Disk;
+use crate::fs::memory::sim_disk;
 use crate::loom::native::Arc;
 use crate::sched::types::m::M;
 use crate::sched::types::simulation::Simulation;
@@ -398,7 +398,7 @@ impl Host {
     #[track_caller]
     pub fn set_disk(self, settings: Disk) {
         self.check();
-        drive::set(self.id, settings);
+        sim_disk::set(self.id, settings);
     }
 
     /// The settings of the host's disk, without what drawn faults change for a while.
@@ -417,7 +417,7 @@ impl Host {
     #[track_caller]
     pub fn disk(self) -> Disk {
         self.check();
-        drive::settings(self.id).expect("the caller is in the run of the host")
+        sim_disk::settings(self.id).expect("the caller is in the run of the host")
     }
 
     /// Cuts the power of the host's disk alone, and turns it on again. [`Host::crash`] does the
@@ -425,7 +425,7 @@ impl Host {
     ///
     /// All that was synced is there afterwards. The rest is lost, kept, or in part both, by the
     /// seed: a new name needs a sync of its directory, opened with
-    /// [`File::open`](crate::fs::File::open). What a program has open is dead: each call on it
+    /// [`File::open`](crate::fs::File::open). Open files are dead: each call on one
     /// fails with EIO. Locks are gone.
     ///
     /// # Blocking
@@ -457,8 +457,8 @@ impl Host {
     pub fn crash_disk(self) {
         let bubble = self.check();
         park::perturb();
-        bubble.net(|net, dice| net.note(dice, What::DiskPowerLoss(self.id)));
-        drive::crash(self.id);
+        bubble.net(|net, dice| net.note(dice, Incident::DiskPowerLoss(self.id)));
+        sim_disk::crash(self.id);
     }
 
     /// Sets the host's [`SystemTime`](crate::time::SystemTime) ahead of the run's by `time`. A

@@ -2,7 +2,7 @@
 //!
 //! A test of concurrent code usually tries one schedule, the one that the machine happens to
 //! choose, and waits in real time. Here it runs under many schedules that are drawn from seeds, and
-//! a sleep takes no time. The same seed gives the same run again. The code under test is ordinary
+//! a sleep takes no time. A seed gives its run again. The code under test is ordinary
 //! code: it spawns goroutines, and uses `channel`, `sync`, `time`, `context` and `net`.
 //!
 //! ```

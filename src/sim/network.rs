@@ -3,8 +3,8 @@
 use super::host::{Host, bubble};
 use super::link::{Link, millionths};
 use crate::bubble::net::dice::Dice;
+use crate::bubble::net::incidents::Incident;
 use crate::bubble::net::network::Network as Net;
-use crate::bubble::net::notes::What;
 
 /// The simulated network of the run: its links can be changed at any time.
 ///
@@ -114,7 +114,7 @@ impl Network {
     pub fn reset(a: Host, b: Host) {
         let (a, b) = (a.id(), b.id());
         net(|net, dice| {
-            net.note(dice, What::Reset { a, b });
+            net.note(dice, Incident::Reset { a, b });
             net.reset_between(a, b);
         });
         wake();

@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::failure::FailureKind;
 use super::report::Run;
 use crate::bubble::inside::{Bubble, Panicked};
-use crate::bubble::net::notes::{Note, What};
+use crate::bubble::net::incidents::{Incident, Note};
 use crate::debug::goroutines::reason_text;
 use crate::debug::region;
 use crate::debug::trace::{goroutine_name, region_ends};
@@ -82,7 +82,7 @@ impl Taken {
         let (hosts, notes) = bubble.net(|net, _| {
             let hosts = (0..net.n_hosts()).map(|host| (net.name_of(host), net.ip_of(host)));
             let notes = net.notes(0).iter();
-            let notes = notes.map(|&note| (note, net.tell(note.what)));
+            let notes = notes.map(|&note| (note, net.describe(note.incident)));
             (hosts.collect(), notes.collect())
         });
         let elapsed_ns = u64::try_from(run.elapsed.as_nanos()).unwrap_or(u64::MAX);
@@ -357,7 +357,7 @@ impl<'a> Drawing<'a> {
             elapsed_ns,
             place: None,
         };
-        // What another step ends has ended with the step before.
+        // A state that another goroutine's step ends has ended with the step before.
         let last_step = match state {
             State::Runnable => step.saturating_sub(1),
             _ => step,
@@ -424,22 +424,24 @@ impl<'a> Drawing<'a> {
             let args = at_step(note.step, elapsed_ns);
             self.marks.push((EVENTS, at_ns, text.to_owned(), args));
         }
-        let (lane, name, begins) = match note.what {
-            What::Crash(host) => {
+        let (lane, name, begins) = match note.incident {
+            Incident::Crash(host) => {
                 // If it stood still, that is over.
                 self.end_condition(&Lane::Host(host), at_ns);
                 (Lane::Host(host), "down", true)
             }
-            What::Restart(host) => (Lane::Host(host), "down", false),
-            What::Pause(host) => (Lane::Host(host), "stands still", true),
-            What::Resume(host) => (Lane::Host(host), "stands still", false),
-            What::DiskTrouble {
+            Incident::Restart(host) => (Lane::Host(host), "down", false),
+            Incident::Pause(host) => (Lane::Host(host), "stands still", true),
+            Incident::Resume(host) => (Lane::Host(host), "stands still", false),
+            Incident::DiskTrouble {
                 host,
                 trouble,
                 begins,
             } => (Lane::Disk(host, trouble.name()), trouble.name(), begins),
-            What::Cut { from, to, is_cut } => (Lane::Link(from, to), "cut", is_cut),
-            What::DiskPowerLoss(_) | What::Partition { .. } | What::Reset { .. } => return,
+            Incident::Cut { from, to, is_cut } => (Lane::Link(from, to), "cut", is_cut),
+            Incident::DiskPowerLoss(_) | Incident::Partition { .. } | Incident::Reset { .. } => {
+                return;
+            }
         };
         if begins {
             let n = OTHER_ROWS + 1 + self.lanes.len() as u64;

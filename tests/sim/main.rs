@@ -22,7 +22,7 @@ mod hosts;
 mod kernels;
 mod kernels_orders;
 mod kernels_waits;
-mod left;
+mod leaks;
 mod loops;
 mod misuse;
 mod same;

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::drive::{Drive, OpenFile, Opened, State, now};
 use super::handle::Handle;
+use super::sim_disk::{OpenFile, Opened, SimDisk, State, now};
 use crate::bubble;
 use crate::loom::native::{Arc, MutexGuard};
 use windlass_world::disk::errno::{
@@ -35,7 +35,7 @@ fn follow(yes: bool) -> Follow {
     }
 }
 
-impl Drive {
+impl SimDisk {
     /// A call that changes a name or an attribute.
     fn change(&self, path: &Path) -> io::Result<MutexGuard<'_, State>> {
         checked(path)?;
@@ -46,7 +46,7 @@ impl Drive {
 
     /// As `open(2)`.
     pub(crate) fn open(
-        self: &Arc<Drive>,
+        self: &Arc<SimDisk>,
         path: &Path,
         flags: i32,
         mode: u32,
@@ -79,7 +79,7 @@ impl Drive {
         );
         drop(state);
         Ok(Handle::new(Opened {
-            drive: Arc::clone(self),
+            disk: Arc::clone(self),
             id,
         }))
     }
@@ -144,7 +144,7 @@ impl Drive {
     }
 
     fn remove_below(&self, path: &Path) -> io::Result<()> {
-        // What another goroutine has removed meanwhile is gone, too.
+        // An entry that another goroutine has removed meanwhile is gone, too.
         let ignore = |e: io::Error| match e.kind() {
             io::ErrorKind::NotFound => Ok(()),
             _ => Err(e),

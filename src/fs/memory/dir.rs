@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 
 use windlass_world::disk::inode::FileKind;
 
-use super::drive::Drive;
 use super::metadata::{InMemory, file_type};
+use super::sim_disk::SimDisk;
 use crate::loom::native::Arc;
 
 #[derive(Debug)]
 pub(crate) struct EntriesInMemory {
-    disk: Arc<Drive>,
+    disk: Arc<SimDisk>,
     directory: PathBuf,
     entries: std::vec::IntoIter<(OsString, u64, FileKind)>,
 }
 
 impl EntriesInMemory {
-    pub(crate) fn new(disk: Arc<Drive>, path: &Path) -> io::Result<EntriesInMemory> {
+    pub(crate) fn new(disk: Arc<SimDisk>, path: &Path) -> io::Result<EntriesInMemory> {
         Ok(EntriesInMemory {
             entries: disk.read_dir(path)?.into_iter(),
             directory: path.to_owned(),
@@ -44,7 +44,7 @@ impl Iterator for EntriesInMemory {
 
 #[derive(Debug)]
 pub(crate) struct EntryInMemory {
-    disk: Arc<Drive>,
+    disk: Arc<SimDisk>,
     path: PathBuf,
     ino: u64,
     kind: FileKind,

@@ -5,17 +5,17 @@ use std::fmt;
 use std::fs::TryLockError;
 use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
 
-use super::drive::{self, OpenFile, Opened, State, Woken, now};
+use super::sim_disk::{self, OpenFile, Opened, State, Woken, now};
 use crate::fs::file_times::FileTimes;
 use crate::loom::native::{Arc, MutexGuard};
 use crate::sched::wait::current_context;
 use crate::sync::SemaphorePermit;
+use windlass_world::disk::chance::{self, below, chance};
 use windlass_world::disk::content::{Content, MOST_BYTES, Plan, SECTOR};
 use windlass_world::disk::errno::{
     EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENOSPC, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC,
     O_NOATIME, O_PATH, O_RDONLY, O_SYNC, O_WRONLY, error, fail,
 };
-use windlass_world::disk::fate::{self, below, chance};
 use windlass_world::disk::inode::{Attributes, Body, Ino, Stat};
 
 /// The kernel's limit of bytes for one read or write.
@@ -130,29 +130,29 @@ impl Handle {
 
     /// The handle of a descriptor that once was in a `File`.
     pub(crate) fn of_descriptor(descriptor: &std::fs::File) -> Option<Handle> {
-        drive::bring_back(descriptor).map(Handle)
+        sim_disk::bring_back(descriptor).map(Handle)
     }
 
     /// The descriptor leaves its `File`.
     pub(crate) fn take_out(self, descriptor: &std::fs::File) {
-        drive::take_out(self.0, descriptor);
+        sim_disk::take_out(self.0, descriptor);
     }
 
     /// Whether it was opened with `O_DIRECT`.
     pub(crate) fn is_direct(&self) -> bool {
-        self.file(&self.0.drive.state()).is_direct()
+        self.file(&self.0.disk.state()).is_direct()
     }
 
     /// A switch point, and then the disk.
     fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
-        let state = self.0.drive.enter()?;
+        let state = self.0.disk.enter()?;
         self.check(&state)?;
         Ok(state)
     }
 
     /// The disk again, after a wait.
     fn again(&self) -> io::Result<MutexGuard<'_, State>> {
-        let state = self.0.drive.state();
+        let state = self.0.disk.state();
         self.check(&state)?;
         Ok(state)
     }
@@ -204,7 +204,7 @@ impl Handle {
         }
         if is_direct && offset < content_here.size() || content_here.is_cold(offset, len) {
             drop(state);
-            self.0.drive.wait_for_transfer()?;
+            self.0.disk.wait_for_transfer()?;
             state = self.again()?;
         }
         let settings = &state.settings();
@@ -268,7 +268,7 @@ impl Handle {
         }
         if is_direct {
             drop(state);
-            self.0.drive.wait_for_transfer()?;
+            self.0.disk.wait_for_transfer()?;
             state = self.again()?;
         }
         state.tree.write_fault()?;
@@ -304,7 +304,7 @@ impl Handle {
             && let Err(e) = self.sync_now(flags & O_SYNC != O_SYNC)
         {
             // The bytes are there, but the call has failed.
-            let mut state = self.0.drive.state();
+            let mut state = self.0.disk.state();
             let file = self.file_mut(&mut state);
             if at == At::Position && file.position == offset + room as u64 {
                 file.position = place;
@@ -333,7 +333,7 @@ impl Handle {
 
     /// How many bytes there are after the position, for a buffer of the right length.
     pub(crate) fn bytes_left(&self) -> usize {
-        let state = self.0.drive.state();
+        let state = self.0.disk.state();
         let file = self.file(&state);
         if file.is_dead {
             return 0;
@@ -458,15 +458,15 @@ impl Handle {
         let between = state.settings().sync_time.clone();
         drop(state);
         self.0
-            .drive
-            .wait(fate::time(*between.start(), *between.end()));
+            .disk
+            .wait(chance::time(*between.start(), *between.end()));
         let mut state = self.again()?;
         let fails = chance(state.settings().sync_errors);
         let inode = state.tree.inode_mut(ino);
         match (&mut inode.body, &work.plan) {
             (Body::Regular(content), Some(plan)) if fails => {
                 content.lose(plan);
-                // What the disk had already cannot fail again, and has nobody to tell.
+                // Data that the disk had already cannot fail again: there is no error to report.
                 if plan.writes_pages() {
                     inode.n_errors += 1;
                 }

@@ -1,6 +1,6 @@
 //! Simulated disks, for `windlass::fs` inside a simulation (feature `sim`).
 //!
-//! Each host of a run has a disk (`drive`), with files in memory: the tree of the crate windlass-world (`disk`).
+//! Each host of a run has a disk (`sim_disk`), with files in memory: the tree of the crate windlass-world (`disk`).
 //! `calls` are the kernel's calls on paths, `handle` those on open files. Errors, and the order in
 //! which the reasons for them are looked at, are those of Linux.
 //!
@@ -9,13 +9,13 @@
 //! docs/decisions/simulation.md says what a crash may do, and why.
 
 pub(crate) mod settings;
-pub(crate) mod drive;
+pub(crate) mod sim_disk;
 pub(crate) mod handle;
 mod calls;
 pub(crate) mod metadata;
 mod dir;
 
 pub(crate) use dir::{EntriesInMemory, EntryInMemory};
-pub(crate) use drive::{here, placeholder};
 pub(crate) use handle::Handle;
 pub(crate) use metadata::InMemory;
+pub(crate) use sim_disk::{here, placeholder};

@@ -289,17 +289,17 @@ fn a_wake_reaches_the_thread_that_took_the_ring_over() {
     unsafe impl Sync for Moves {}
 
     let ring = Moves(eventfd_ring());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (send, received) = std::sync::mpsc::channel();
     let is_back = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|s| {
         let (ring, is_back) = (&ring, &is_back);
         s.spawn(move || {
             ring.0.wait(clock::now_ns() + 1_000_000);
-            tell.send(crate::sys::sched::gettid()).unwrap();
+            send.send(crate::sys::sched::gettid()).unwrap();
             block_uninterruptibly();
             is_back.store(true, Ordering::SeqCst);
         });
-        let first = told.recv().unwrap();
+        let first = received.recv().unwrap();
         while thread_state(first) != 'D' {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -360,35 +360,35 @@ fn closing_gives_the_descriptors_back() {
 }
 
 /// A multishot poll on `from`, and its waiter: a goroutine that receives into `buf`.
-fn watched(
+fn polled(
     ring: &Counted,
     from: &UnixStream,
     buf: &mut [u8],
 ) -> (Arc<MultishotPoll>, GRef, Box<Op>) {
     let (g, op) = waiting_op();
     op.set_receive(recv_into(from, buf, libc::MSG_DONTWAIT));
-    let (watch, mut ready) = (Arc::new(MultishotPoll::new()), GList::new());
+    let (poll, mut ready) = (Arc::new(MultishotPoll::new()), GList::new());
     let here = RingThread::new(ring.fd(), 0, std::ptr::null());
     let home = (here, 1);
     // SAFETY: this thread owns the ring.
     unsafe {
         ring.ring
-            .arm_watch(&ring.counts, from.as_raw_fd(), &watch, home, &mut ready);
+            .arm_multishot_poll(&ring.counts, from.as_raw_fd(), &poll, home, &mut ready);
     }
-    assert_eq!(watch.wait(&op, here), WaitStart::Waits);
-    (watch, g, op)
+    assert_eq!(poll.wait(&op, here), WaitStart::Waits);
+    (poll, g, op)
 }
 
 /// Ends a poll, and dispatches its last completion.
-fn end(ring: &Counted, watch: &Arc<MultishotPoll>) {
+fn end(ring: &Counted, poll: &Arc<MultishotPoll>) {
     let mut ready = GList::new();
-    watch.stop();
+    poll.stop();
     while ring.inflight() > 0 {
         ring.wait(clock::now_ns() + 5_000_000_000);
         ring.reap(&mut ready);
         ring.dispatch_events(&ring.counts, usize::MAX, None, &mut ready);
     }
-    assert_eq!(Arc::strong_count(watch), 1, "the ring's reference");
+    assert_eq!(Arc::strong_count(poll), 1, "the ring's reference");
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn what_a_poll_tells_begins_the_receive_of_who_waits() {
         let ring = ring();
         let (a, mut b) = UnixStream::pair().unwrap();
         let (mut buf, mut ready) = ([0; 8], GList::new());
-        let (watch, g, op) = watched(&ring, &a, &mut buf);
+        let (poll, g, op) = polled(&ring, &a, &mut buf);
         b.write_all(b"hello").unwrap();
         ring.wait(clock::now_ns() + 5_000_000_000);
         assert_eq!(ring.reap(&mut ready), 0, "no operation has completed");
@@ -405,7 +405,7 @@ fn what_a_poll_tells_begins_the_receive_of_who_waits() {
         assert_eq!(
             ring.dispatch_events(&ring.counts, 32, begins.then_some(1), &mut ready),
             1,
-            "what was told"
+            "the result"
         );
         if begins {
             assert!(ready.is_empty());
@@ -416,7 +416,7 @@ fn what_a_poll_tells_begins_the_receive_of_who_waits() {
         }
         assert_eq!(op.seen().is_some(), begins);
         assert_eq!(ready.pop(), Some(g));
-        end(&ring, &watch);
+        end(&ring, &poll);
     }
 }
 
@@ -426,7 +426,7 @@ fn what_there_is_no_room_for_stays_in_the_queue() {
     let ring = ring();
     let (a, mut b) = UnixStream::pair().unwrap();
     let (mut buf, mut ready) = ([0; 8], GList::new());
-    let (watch, g, _op) = watched(&ring, &a, &mut buf);
+    let (poll, g, _op) = polled(&ring, &a, &mut buf);
     for i in 0..PENDING_AT_MOST + MORE {
         b.write_all(b"x").unwrap();
         ring.flush();
@@ -441,5 +441,5 @@ fn what_there_is_no_room_for_stays_in_the_queue() {
     ring.reap(&mut ready);
     assert!(!ring.has_unread());
     assert_eq!(hear(&mut ready), MORE);
-    end(&ring, &watch);
+    end(&ring, &poll);
 }

@@ -67,7 +67,7 @@ fn one_that_was_put_back_is_the_first_again() {
     }
     waiters.pop(3, Interest::Read);
     assert_eq!(pop(&mut waiters, 3, Interest::Read), &raw const *b);
-    // The same where it is the only one.
+    // It can also be put back as the only one.
     // SAFETY: it was taken out just now.
     unsafe { waiters.push_front(3, Interest::Read, &raw const *b) };
     wait(&mut waiters, 3, Interest::Read, &a);

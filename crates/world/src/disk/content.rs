@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::fate::{Fate, below};
+use super::chance::{PowerLoss, below};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -102,7 +102,7 @@ impl Page {
         }
     }
 
-    fn crash(&mut self, epoch: u32, fate: Fate) {
+    fn crash(&mut self, epoch: u32, loss: PowerLoss) {
         let mut states: Vec<&State> = self.states.iter().filter(|s| s.epoch <= epoch).collect();
         let cut = states.iter().rposition(|state| state.is_cut);
         let mut images = vec![&self.on_disk];
@@ -111,10 +111,10 @@ impl Page {
             states.drain(..cut);
         }
         images.extend(states.iter().map(|state| &state.image));
-        let at = fate.state_of(images.len());
+        let at = loss.state_of(images.len());
         let mut image = images[at].clone();
         if at > 0 {
-            image = torn(images[at - 1], image, fate.torn_sectors());
+            image = torn(images[at - 1], image, loss.torn_sectors());
         }
         *self = Page {
             on_disk: image,
@@ -276,7 +276,7 @@ impl Content {
         let mut bytes = bytes_of(page.current());
         f(&mut bytes);
         if in_device {
-            // What the cache had of the page is written first.
+            // The page's state in the cache is written first.
             page.states.iter_mut().for_each(|s| s.in_device = true);
         }
         page.push(State {
@@ -419,15 +419,15 @@ impl Content {
     }
 
     /// The power goes: what the disk has is all there is.
-    pub(super) fn crash(&mut self, fate: Fate) {
-        let at = fate.state_of(self.sizes.len() + 1);
+    pub(super) fn crash(&mut self, loss: PowerLoss) {
+        let at = loss.state_of(self.sizes.len() + 1);
         let size = match at {
             0 => self.size_on_disk,
             n => self.sizes[n - 1],
         };
         let n_pages = size.bytes.div_ceil(PAGE as u64);
         for (&n, page) in &mut self.pages {
-            page.crash(size.epoch, if n < n_pages { fate } else { Fate::Lost });
+            page.crash(size.epoch, if n < n_pages { loss } else { PowerLoss::Lost });
         }
         self.pages
             .retain(|&n, page| n < n_pages && page.on_disk.is_some());

@@ -15,7 +15,7 @@ use super::inode::Ino;
 pub(super) type Place = (Ino, OsString);
 
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum NameChange {
     Add {
         at: Place,
         ino: Ino,
@@ -38,14 +38,14 @@ pub(super) enum What {
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) id: u64,
-    pub(super) what: What,
+    pub(super) what: NameChange,
 }
 
 impl Change {
     pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
         let (one, other) = match &self.what {
-            What::Add { at, .. } | What::Remove { at, .. } => (at, None),
-            What::Move { from, to, .. } => (from, Some(to)),
+            NameChange::Add { at, .. } | NameChange::Remove { at, .. } => (at, None),
+            NameChange::Move { from, to, .. } => (from, Some(to)),
         };
         std::iter::once(one).chain(other)
     }
@@ -53,8 +53,8 @@ impl Change {
     /// The files whose names it changes.
     pub(super) fn files(&self) -> impl Iterator<Item = Ino> {
         let (ino, replaced) = match self.what {
-            What::Add { ino, .. } | What::Remove { ino, .. } => (ino, None),
-            What::Move { ino, replaced, .. } => (ino, replaced),
+            NameChange::Add { ino, .. } | NameChange::Remove { ino, .. } => (ino, None),
+            NameChange::Move { ino, replaced, .. } => (ino, replaced),
         };
         std::iter::once(ino).chain(replaced)
     }
@@ -62,7 +62,7 @@ impl Change {
     fn moves_directory(&self) -> bool {
         matches!(
             self.what,
-            What::Move {
+            NameChange::Move {
                 is_directory: true,
                 ..
             }

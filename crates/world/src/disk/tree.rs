@@ -7,13 +7,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::chance::{PowerLoss, below, chance};
 use super::errno::{
     EBUSY, EEXIST, EINVAL, EIO, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, ENOTEMPTY,
     EPERM, error, fail,
 };
-use super::fate::{Fate, below, chance};
 use super::inode::{Body, Directory, FileKind, Ino, Inode, Stat};
-use super::names::{Change, What, with_needed, without_lost};
+use super::names::{Change, NameChange, with_needed, without_lost};
 use crate::draw::mix;
 
 const ROOT: Ino = 2;
@@ -305,10 +305,10 @@ impl Tree {
             .entries
             .insert(name.to_owned(), ino);
         self.inode_mut(ino).n_links += 1;
-        self.note(What::Add { at, ino });
+        self.note(NameChange::Add { at, ino });
     }
 
-    fn note(&mut self, what: What) {
+    fn note(&mut self, what: NameChange) {
         let change = Change {
             id: self.next_seq(),
             what,
@@ -390,7 +390,7 @@ impl Tree {
         inode.n_links -= 1;
         inode.attributes.touch(now);
         let at = (directory, name.to_owned());
-        self.note(What::Remove { at, ino });
+        self.note(NameChange::Remove { at, ino });
     }
 
     /// `unlink`.
@@ -480,7 +480,7 @@ impl Tree {
             inode.n_links -= 1;
             inode.attributes.touch(now);
         }
-        self.note(What::Move {
+        self.note(NameChange::Move {
             from: (old.directory, old_name),
             to: (new.directory, new_name),
             ino,
@@ -594,17 +594,17 @@ impl Tree {
         }
     }
 
-    fn settle_change(&mut self, what: &What) {
+    fn settle_change(&mut self, what: &NameChange) {
         match what {
-            What::Add { at, ino } => {
+            NameChange::Add { at, ino } => {
                 let before = self.directory_mut(at.0).on_disk.insert(at.1.clone(), *ino);
                 self.count_on_disk(before, Some(*ino));
             }
-            What::Remove { at, .. } => {
+            NameChange::Remove { at, .. } => {
                 let before = self.directory_mut(at.0).on_disk.remove(&at.1);
                 self.count_on_disk(before, None);
             }
-            What::Move { from, to, ino, .. } => {
+            NameChange::Move { from, to, ino, .. } => {
                 let before = self.directory_mut(from.0).on_disk.remove(&from.1);
                 self.count_on_disk(before, None);
                 let before = self.directory_mut(to.0).on_disk.insert(to.1.clone(), *ino);
@@ -641,13 +641,13 @@ impl Tree {
 
     /// The power goes, and comes back: the disk decides what there is.
     pub fn crash(&mut self) {
-        let fate = Fate::draw();
+        let loss = PowerLoss::draw();
         let changes = std::mem::take(&mut self.changes);
-        let kept = without_lost(&changes, || fate.state_of(2) == 0);
+        let kept = without_lost(&changes, || loss.state_of(2) == 0);
         for change in changes.iter().filter(|change| kept.contains(&change.id)) {
             self.settle_change(&change.what);
         }
-        // What can be reached from the root, with the number of its names.
+        // The files that can be reached from the root, with the number of their names.
         let mut reached = BTreeMap::from([(ROOT, 1)]);
         let mut parents = BTreeMap::from([(ROOT, ROOT)]);
         let mut next = vec![ROOT];
@@ -670,7 +670,7 @@ impl Tree {
             inode.n_links_on_disk = reached[ino];
             (inode.n_open, inode.n_changes) = (0, 0);
             match &mut inode.body {
-                Body::Regular(content) => content.crash(fate),
+                Body::Regular(content) => content.crash(loss),
                 Body::Directory(directory) => {
                     directory.entries = directory.on_disk.clone();
                     directory.parent = parents[ino];
@@ -678,7 +678,7 @@ impl Tree {
                 Body::Symlink(_) => {}
             }
             if inode.attributes_on_disk.version != inode.attributes.version {
-                if fate.state_of(2) == 0 {
+                if loss.state_of(2) == 0 {
                     inode.attributes = inode.attributes_on_disk.clone();
                 } else {
                     inode.attributes_on_disk = inode.attributes.clone();

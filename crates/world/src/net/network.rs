@@ -2,7 +2,7 @@
 //!
 //! Nothing here waits or wakes a goroutine. A call that would have to wait fails with `WouldBlock`,
 //! and the numbers of waits that have come to an end are collected for the scheduler
-//! (`take_woken`). What takes time is an `Event`: the scheduler moves the clock to the next one,
+//! (`take_woken`). An effect that takes time is an `Event`: the scheduler moves the clock to the next one,
 //! as it does for timers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,8 @@ use super::address::{Id, Port, error};
 use super::dice::Dice;
 use super::faults::{DiskEvent, Fault, Faults};
 use super::hosts::{Host, MAIN_IP, MAIN_NAME, Main};
+use super::incidents::{Incident, Note, Notes};
 use super::links::{Links, Quality};
-use super::notes::{Note, Notes, What};
 use super::socket::{Kind, PIPE_ATOMIC, Pipe, Side, Socket, State, Ticket, UnixState};
 
 /// Something that happens at a later time. It names sockets by their numbers; they may be gone by
@@ -240,12 +240,12 @@ impl Network {
     }
 
     /// Notes what happens to hosts and links, if that is asked for.
-    pub fn note(&mut self, dice: &dyn Dice, what: What) {
+    pub fn note(&mut self, dice: &dyn Dice, incident: Incident) {
         if let Some(list) = &mut self.notes.list {
             list.push(Note {
                 step: dice.step(),
                 at_ns: dice.now_ns(),
-                what,
+                incident,
             });
         }
     }
@@ -260,7 +260,7 @@ impl Network {
     ) {
         self.note(
             dice,
-            What::Partition {
+            Incident::Partition {
                 from,
                 to,
                 is_both,
@@ -276,20 +276,20 @@ impl Network {
         let newly = cuts.iter().filter(|cut| !before.contains(cut));
         let changes = no_longer.map(|cut| (cut, false));
         for (&(from, to), is_cut) in changes.chain(newly.map(|cut| (cut, true))) {
-            self.note(dice, What::Cut { from, to, is_cut });
+            self.note(dice, Incident::Cut { from, to, is_cut });
         }
     }
 
-    /// A note in words; `None` if another note has said it.
-    pub fn tell(&self, what: What) -> Option<String> {
+    /// An incident in words; `None` for one that another incident implies.
+    pub fn describe(&self, incident: Incident) -> Option<String> {
         let name = |host| self.name_of(host);
-        Some(match what {
-            What::Crash(host) => format!("host {} crashes", name(host)),
-            What::Restart(host) => format!("host {} restarts", name(host)),
-            What::Pause(host) => format!("host {} stands still", name(host)),
-            What::Resume(host) => format!("host {} goes on", name(host)),
-            What::DiskPowerLoss(host) => format!("the disk of {} loses its power", name(host)),
-            What::DiskTrouble {
+        Some(match incident {
+            Incident::Crash(host) => format!("host {} crashes", name(host)),
+            Incident::Restart(host) => format!("host {} restarts", name(host)),
+            Incident::Pause(host) => format!("host {} stands still", name(host)),
+            Incident::Resume(host) => format!("host {} goes on", name(host)),
+            Incident::DiskPowerLoss(host) => format!("the disk of {} loses its power", name(host)),
+            Incident::DiskTrouble {
                 host,
                 trouble,
                 begins,
@@ -301,7 +301,7 @@ impl Network {
                     trouble.name()
                 )
             }
-            What::Partition {
+            Incident::Partition {
                 from,
                 to,
                 is_both,
@@ -314,10 +314,10 @@ impl Network {
                     false => format!("the link from {from} to {to} {what}"),
                 }
             }
-            What::Reset { a, b } => {
+            Incident::Reset { a, b } => {
                 format!("connections between {} and {} are reset", name(a), name(b))
             }
-            What::Cut { .. } => return None,
+            Incident::Cut { .. } => return None,
         })
     }
 
@@ -637,7 +637,11 @@ impl Network {
         let was = std::mem::replace(&mut self.host_mut(host).is_paused, paused);
         if was != paused {
             self.n_paused = self.n_paused + usize::from(paused) - usize::from(was);
-            let note = if paused { What::Pause } else { What::Resume };
+            let note = if paused {
+                Incident::Pause
+            } else {
+                Incident::Resume
+            };
             self.note(dice, note(host));
         }
     }
@@ -671,7 +675,7 @@ impl Network {
         lost.life += 1;
         let was_paused = std::mem::take(&mut lost.is_paused);
         self.n_paused -= usize::from(was_paused);
-        self.note(dice, What::Crash(host));
+        self.note(dice, Incident::Crash(host));
         let of_host = |(&id, socket): (&Id, &Socket)| (socket.host == host).then_some(id);
         let ids: Vec<Id> = self.sockets.iter().filter_map(of_host).collect();
         for id in ids {
@@ -691,7 +695,7 @@ impl Network {
         let was_down = !std::mem::replace(&mut its.is_up, true);
         its.n_restarts += u32::from(was_down);
         if was_down {
-            self.note(dice, What::Restart(host));
+            self.note(dice, Incident::Restart(host));
         }
         was_down
     }

@@ -2,8 +2,8 @@
 
 use super::dice::Dice;
 use super::faults::{DiskEvent, Fault, KINDS, Kind, Trouble};
+use super::incidents::Incident;
 use super::network::{Action, Event, Network};
-use super::notes::What;
 
 /// The least time that a fault lasts.
 const LEAST_NS: u64 = 1_000_000;
@@ -58,7 +58,7 @@ impl Network {
             }
             Kind::Resets => {
                 let (a, b) = self.draw_two(dice)?;
-                self.note(dice, What::Reset { a, b });
+                self.note(dice, Incident::Reset { a, b });
                 self.reset_between(a, b);
                 None
             }
@@ -147,7 +147,7 @@ impl Network {
     fn note_disk(&mut self, dice: &dyn Dice, host: u32, trouble: Trouble, begins: bool) {
         self.note(
             dice,
-            What::DiskTrouble {
+            Incident::DiskTrouble {
                 host,
                 trouble,
                 begins,

@@ -8,8 +8,8 @@ use super::socket::{Kind, Pipe, Socket, State, UnixState};
 
 impl Network {
     /// A line for each descriptor of a socket or a pipe that is open, in the order in which they were
-    /// opened. Those of hosts that are down are gone.
-    pub fn left(&self) -> Vec<String> {
+    /// opened. The list has none of a host that is down.
+    pub fn leaks(&self) -> Vec<String> {
         let open = self.sockets.values().filter(|socket| {
             let is_held = socket.n_handles > 0 || !socket.given_away.is_empty();
             socket.placeholder.is_some() && is_held
@@ -17,14 +17,14 @@ impl Network {
         open.map(|socket| {
             let (id, step) = socket.opened;
             let host = self.name_of(socket.host);
-            let what = what(socket);
-            format!("{what} on host {host}, opened by goroutine {id} at step {step}")
+            let name = describe(socket);
+            format!("{name} on host {host}, opened by goroutine {id} at step {step}")
         })
         .collect()
     }
 }
 
-fn what(socket: &Socket) -> String {
+fn describe(socket: &Socket) -> String {
     match &socket.kind {
         Kind::Tcp(tcp) => match (&tcp.state, tcp.peer) {
             (State::Listening { .. }, _) => format!("TCP listener at {}", ip(tcp.local)),

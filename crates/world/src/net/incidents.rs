@@ -4,7 +4,7 @@ use super::faults::Trouble;
 
 /// Something that has happened. Hosts are named by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Incident {
     /// A host loses its power.
     Crash(u32),
     /// A host is started again.
@@ -61,7 +61,7 @@ pub struct Note {
     /// The virtual time.
     pub at_ns: u64,
     /// The event.
-    pub what: What,
+    pub incident: Incident,
 }
 
 /// The notes of a run, if it keeps any.

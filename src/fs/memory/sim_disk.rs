@@ -15,8 +15,8 @@ use crate::bubble::{self, Bubble};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::sched::wait::{current_context, park};
 use crate::sync::Semaphore;
+use windlass_world::disk::chance;
 use windlass_world::disk::errno::{EIO, fail};
-use windlass_world::disk::fate;
 use windlass_world::disk::inode::Ino;
 use windlass_world::disk::tree::Tree;
 
@@ -99,18 +99,18 @@ impl State {
 }
 
 /// A simulated disk. Locked for single steps only, never while a goroutine waits.
-pub(crate) struct Drive {
+pub(crate) struct SimDisk {
     run: u64,
     state: Mutex<State>,
 }
 
-impl fmt::Debug for Drive {
+impl fmt::Debug for SimDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drive").finish_non_exhaustive()
+        f.debug_struct("SimDisk").finish_non_exhaustive()
     }
 }
 
-impl Drive {
+impl SimDisk {
     /// The state, for one step.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -163,11 +163,11 @@ impl Drive {
     pub(super) fn wait_for_transfer(&self) -> io::Result<()> {
         current_context::check()?;
         let between = self.state().settings().transfer_time.clone();
-        self.wait(fate::time(*between.start(), *between.end()));
+        self.wait(chance::time(*between.start(), *between.end()));
         Ok(())
     }
 
-    /// The power goes: what was not synced may be lost, and all open files are dead. Those who wait
+    /// The power goes: what was not synced may be lost, and all open files are dead. Waiters
     /// for locks are not woken.
     fn lose_power(&self) {
         let mut state = self.state();
@@ -197,7 +197,7 @@ enum TakenOut<T> {
 #[derive(Debug)]
 struct Drives<T> {
     settings: Disk,
-    drives: BTreeMap<u32, Arc<Drive>>,
+    disks: BTreeMap<u32, Arc<SimDisk>>,
     taken_out: BTreeMap<(u64, u64), TakenOut<T>>,
 }
 
@@ -205,7 +205,7 @@ impl<T> Default for Drives<T> {
     fn default() -> Drives<T> {
         Drives {
             settings: Disk::new(),
-            drives: BTreeMap::new(),
+            disks: BTreeMap::new(),
             taken_out: BTreeMap::new(),
         }
     }
@@ -216,12 +216,12 @@ fn run_of(bubble: &Bubble) -> Rc<RefCell<Drives<Opened>>> {
 }
 
 /// The disk of a host in the run of the calling thread; `None` outside of a simulation.
-fn drive_of(host: u32) -> Option<Arc<Drive>> {
+fn disk_of(host: u32) -> Option<Arc<SimDisk>> {
     let bubble = bubble::current()?;
     let run = run_of(bubble);
     let mut run = run.borrow_mut();
     let settings = run.settings.clone();
-    let drive = run.drives.entry(host).or_insert_with(|| {
+    let disk = run.disks.entry(host).or_insert_with(|| {
         let mut state = State {
             tree: Tree::new(u64::from(host) + 1, now()),
             settings: Settings::new(Disk::new()),
@@ -230,18 +230,18 @@ fn drive_of(host: u32) -> Option<Arc<Drive>> {
             waiting: Vec::new(),
         };
         state.change(|its| its.set(settings));
-        Arc::new(Drive {
+        Arc::new(SimDisk {
             run: bubble.serial(),
             state: Mutex::new(state),
         })
     });
-    Some(Arc::clone(drive))
+    Some(Arc::clone(disk))
 }
 
 /// The disk that the caller uses; `None` outside of a simulation.
 #[inline]
-pub(crate) fn here() -> Option<Arc<Drive>> {
-    drive_of(bubble::current()?.current_host())
+pub(crate) fn here() -> Option<Arc<SimDisk>> {
+    disk_of(bubble::current()?.current_host())
 }
 
 /// Sets what the disks of a run are like. Called before it begins.
@@ -251,31 +251,31 @@ pub(crate) fn install(bubble: &Bubble, settings: &Disk) {
 
 /// Changes the settings of a host's disk. Does nothing outside of a simulation.
 pub(crate) fn set(host: u32, settings: Disk) {
-    if let Some(drive) = drive_of(host) {
-        drive.state().change(|its| its.set(settings));
+    if let Some(disk) = disk_of(host) {
+        disk.state().change(|its| its.set(settings));
     }
 }
 
 /// The settings of a host's disk; `None` outside of a simulation.
 pub(crate) fn settings(host: u32) -> Option<Disk> {
-    Some(drive_of(host)?.state().settings.chosen())
+    Some(disk_of(host)?.state().settings.chosen())
 }
 
 /// A line for each file that is open, host by host. A file whose descriptor was taken out is left out:
 /// whether that is open is not known.
-pub(crate) fn left(bubble: &Bubble) -> Vec<String> {
+pub(crate) fn leaks(bubble: &Bubble) -> Vec<String> {
     let run = run_of(bubble);
     let run = run.borrow();
     let mut lines = Vec::new();
-    for (&host, drive) in &run.drives {
+    for (&host, disk) in &run.disks {
         let is_out = |id: u64| {
             run.taken_out.values().any(|taken| match taken {
-                TakenOut::Out(opened) => opened.id == id && Arc::ptr_eq(&opened.drive, drive),
+                TakenOut::Out(opened) => opened.id == id && Arc::ptr_eq(&opened.disk, disk),
                 TakenOut::Back(_) => false,
             })
         };
         let name = bubble.net(|net, _| net.name_of(host));
-        let state = drive.state();
+        let state = disk.state();
         for (_, file) in state.open.iter().filter(|&(&id, _)| !is_out(id)) {
             let (path, (g, step)) = (file.path.display(), file.opened);
             lines.push(format!(
@@ -289,8 +289,8 @@ pub(crate) fn left(bubble: &Bubble) -> Vec<String> {
 /// The disk of a host loses its power. The caller is a goroutine.
 pub(crate) fn crash(host: u32) {
     on_event(host, DiskEvent::PowerLoss);
-    if let Some(drive) = drive_of(host) {
-        let woken = drive.state().end_waits();
+    if let Some(disk) = disk_of(host) {
+        let woken = disk.state().end_waits();
         woken.wake();
     }
 }
@@ -298,13 +298,13 @@ pub(crate) fn crash(host: u32) {
 /// An event of a host's disk. The caller may be inside the scheduler. A host that crashes
 /// ends its goroutines, which therefore need not be woken here.
 pub(crate) fn on_event(host: u32, event: DiskEvent) {
-    let Some(drive) = drive_of(host) else {
+    let Some(disk) = disk_of(host) else {
         return;
     };
     match event {
-        DiskEvent::PowerLoss => drive.lose_power(),
-        DiskEvent::Begins(trouble) => drive.state().change(|its| its.note(trouble, true)),
-        DiskEvent::Ends(trouble) => drive.state().change(|its| its.note(trouble, false)),
+        DiskEvent::PowerLoss => disk.lose_power(),
+        DiskEvent::Begins(trouble) => disk.state().change(|its| its.note(trouble, true)),
+        DiskEvent::Ends(trouble) => disk.state().change(|its| its.note(trouble, false)),
     }
 }
 
@@ -349,13 +349,13 @@ pub(crate) fn placeholder() -> io::Result<std::fs::File> {
 /// An open file: closed with its last handle.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) drive: Arc<Drive>,
+    pub(super) disk: Arc<SimDisk>,
     pub(super) id: u64,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let woken = self.drive.state().close(self.id);
+        let woken = self.disk.state().close(self.id);
         if let Some(woken) = woken {
             woken.wake();
         }

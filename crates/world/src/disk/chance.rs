@@ -22,7 +22,7 @@ pub fn chance(per_million: u32) -> bool {
     current().is_some_and(|bubble| !bubble.is_search() && bubble.chance(per_million))
 }
 
-/// A time between two, which are in order. The plain one is the first.
+/// A random time from `first` to `last`, which are in order; `first` where nothing is drawn.
 pub fn time(first: Duration, last: Duration) -> Duration {
     let width = last.saturating_sub(first);
     if width.is_zero() || current().is_some_and(Dice::is_search) {
@@ -35,36 +35,36 @@ pub fn time(first: Duration, last: Duration) -> Duration {
 
 /// The effect of a loss of power on all that had not been synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum PowerLoss {
     /// All of it had reached the disk.
     Kept,
     /// None of it had.
     Lost,
-    /// Each part has its own fate.
+    /// Each part has an effect of its own.
     Mixed,
 }
 
-impl Fate {
-    pub(super) fn draw() -> Fate {
+impl PowerLoss {
+    pub(super) fn draw() -> PowerLoss {
         match below(4) {
-            0 => Fate::Kept,
-            1 => Fate::Lost,
-            _ => Fate::Mixed,
+            0 => PowerLoss::Kept,
+            1 => PowerLoss::Lost,
+            _ => PowerLoss::Mixed,
         }
     }
 
     /// Which of `n` states, in order of time, the disk has. There is at least one.
     pub(super) fn state_of(self, n: usize) -> usize {
         match self {
-            Fate::Kept => n - 1,
-            Fate::Lost => 0,
-            Fate::Mixed => n - 1 - below(n),
+            PowerLoss::Kept => n - 1,
+            PowerLoss::Lost => 0,
+            PowerLoss::Mixed => n - 1 - below(n),
         }
     }
 
     /// The sectors of a page that have the state before the newest one on the disk, as bits.
     pub(super) fn torn_sectors(self) -> u8 {
-        if self == Fate::Mixed && chance(TORN) {
+        if self == PowerLoss::Mixed && chance(TORN) {
             below(256) as u8
         } else {
             0

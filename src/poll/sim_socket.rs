@@ -2,7 +2,7 @@
 //!
 //! In a simulation a socket or a pipe end is a number in the run's network (`bubble::net`). Its
 //! descriptor is a real one, of a socket of the same family and type that is never bound or
-//! connected: options are set and read there, duplicates are told by its cookie, and a read or a
+//! connected: options are set and read there, duplicates are known by its cookie, and a read or a
 //! write of it by other means fails.
 //!
 //! A call begins with a switch point. Then it is attempted; if it would have to wait, the goroutine
@@ -32,18 +32,15 @@ use crate::sched::types::m::Carrier;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
 
-/// How a call waits: until a deadline, or not at all (`None`), as a socket in non-blocking mode.
-pub(crate) type Terms<'a> = Option<Deadline<'a>>;
-
-/// A hold on a simulated socket. The last one closes it.
+/// A hold on a simulated socket or pipe end. The last one closes it.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct SimSocket {
     id: Id,
     /// The run that it belongs to.
     serial: u64,
 }
 
-impl Drop for Seat {
+impl Drop for SimSocket {
     fn drop(&mut self) {
         if let Some(bubble) = bubble::current().filter(|bubble| bubble.serial() == self.serial) {
             bubble.net(|net, dice| net.release(dice, self.id));
@@ -81,15 +78,15 @@ fn find(bubble: &Bubble, fd: BorrowedFd<'_>) -> Option<Id> {
 /// # Panics
 ///
 /// If the descriptor is of another kind.
-pub(super) fn seat_of(fd: BorrowedFd<'_>) -> Option<Seat> {
+pub(super) fn of_descriptor(fd: BorrowedFd<'_>) -> Option<SimSocket> {
     let bubble = bubble::current()?;
-    let seat = |id| Seat {
+    let hold = |id| SimSocket {
         id,
         serial: bubble.serial(),
     };
     if let Some(id) = find(bubble, fd) {
         bubble.net(|net, _| net.adopt(id, fd.as_raw_fd()));
-        return Some(seat(id));
+        return Some(hold(id));
     }
     let host = bubble.current_host();
     let made = fd.try_clone_to_owned().and_then(|placeholder| {
@@ -108,7 +105,7 @@ pub(super) fn seat_of(fd: BorrowedFd<'_>) -> Option<Seat> {
         })
     });
     match made {
-        Ok(id) => Some(seat(id)),
+        Ok(id) => Some(hold(id)),
         Err(e) if std::thread::panicking() => {
             let _ = e;
             None
@@ -123,9 +120,9 @@ pub(super) fn is_simulated(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// The hold on the simulated socket or pipe end that has the descriptor `fd`, if there is one.
-pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Option<Seat> {
+pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Option<SimSocket> {
     let bubble = bubble::current()?;
-    find(bubble, fd).and_then(|_| seat_of(fd))
+    find(bubble, fd).and_then(|_| of_descriptor(fd))
 }
 
 /// Makes a simulated pipe: its reader and its writer.
@@ -133,7 +130,7 @@ pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Option<Seat> {
 /// # Errors
 ///
 /// If the process or the system is out of descriptors.
-pub(crate) fn pipe() -> io::Result<Option<[(OwnedFd, Seat); 2]>> {
+pub(crate) fn pipe() -> io::Result<Option<[(OwnedFd, SimSocket); 2]>> {
     let Some(bubble) = bubble::current() else {
         return Ok(None);
     };
@@ -142,11 +139,11 @@ pub(crate) fn pipe() -> io::Result<Option<[(OwnedFd, Seat); 2]>> {
     let host = bubble.current_host();
     let (own_reader, own_writer) = (reader.try_clone()?, writer.try_clone()?);
     let (r, w) = bubble.net(|net, _| net.add_pipe(host, own_reader, own_writer))?;
-    let seat = |id| Seat {
+    let hold = |id| SimSocket {
         id,
         serial: bubble.serial(),
     };
-    Ok(Some([(reader, seat(r)), (writer, seat(w))]))
+    Ok(Some([(reader, hold(r)), (writer, hold(w))]))
 }
 
 /// Waits until a simulated socket is ready. `None` if `fd` is no simulated socket.
@@ -176,9 +173,10 @@ fn of_another_run() -> io::Error {
     io::Error::other("the socket belongs to a simulation that is over, or to another one")
 }
 
-/// Makes a call, and waits where it would block.
+/// Makes a call, and waits where it would block; without a deadline it makes one attempt, as a socket in
+/// non-blocking mode.
 fn run<T>(
-    terms: Terms<'_>,
+    deadline: Option<Deadline<'_>>,
     waits_for: impl Fn(&Network) -> (Id, Side),
     mut call: impl FnMut(&mut Network, &dyn Dice) -> io::Result<T>,
 ) -> io::Result<T> {
@@ -186,7 +184,7 @@ fn run<T>(
         let bubble = enter()?;
         let result = bubble.net(&mut call);
         wake();
-        let Some(deadline) = terms.filter(|_| is_would_block(&result)) else {
+        let Some(deadline) = deadline.filter(|_| is_would_block(&result)) else {
             return result;
         };
         wait(deadline, &waits_for)?;
@@ -261,16 +259,16 @@ fn to_sock_addr(addr: &Address) -> io::Result<SockAddr> {
     }
 }
 
-impl Seat {
+impl SimSocket {
     /// Makes a call, and waits where it would block. What it waits for is `side`.
     fn run<T>(
         &self,
-        terms: Terms<'_>,
+        deadline: Option<Deadline<'_>>,
         side: Side,
         call: impl FnMut(&mut Network, &dyn Dice) -> io::Result<T>,
     ) -> io::Result<T> {
         self.check()?;
-        run(terms, |_| (self.id, side), call)
+        run(deadline, |_| (self.id, side), call)
     }
 
     /// Makes a call that never waits.
@@ -350,10 +348,10 @@ impl Seat {
     /// Accepts a connection: its descriptor, its hold, and the address of its peer.
     pub(crate) fn accept(
         &self,
-        terms: Terms<'_>,
+        deadline: Option<Deadline<'_>>,
         of: BorrowedFd<'_>,
-    ) -> io::Result<(OwnedFd, Seat, SockAddr)> {
-        self.run(terms, Side::Read, |net, _| {
+    ) -> io::Result<(OwnedFd, SimSocket, SockAddr)> {
+        self.run(deadline, Side::Read, |net, _| {
             if !net.is_ready(self.id, Side::Read) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -361,33 +359,33 @@ impl Seat {
             let (id, peer) = net.accept(self.id, fd.try_clone()?)?;
             // A hold is not dropped in here.
             let peer = to_sock_addr(&peer)?;
-            let seat = Seat {
+            let hold = SimSocket {
                 id,
                 serial: self.serial,
             };
-            Ok((fd, seat, peer))
+            Ok((fd, hold, peer))
         })
     }
 
     /// Reads from a stream, or receives a packet; with `peeks` the bytes stay.
     pub(crate) fn read(
         &self,
-        terms: Terms<'_>,
+        deadline: Option<Deadline<'_>>,
         bufs: &mut [IoSliceMut<'_>],
         peeks: bool,
     ) -> io::Result<usize> {
-        self.run(terms, Side::Read, |net, dice| {
+        self.run(deadline, Side::Read, |net, dice| {
             net.read(dice, self.id, bufs, peeks)
         })
     }
 
     pub(crate) fn receive_from(
         &self,
-        terms: Terms<'_>,
+        deadline: Option<Deadline<'_>>,
         buf: &mut [u8],
         peeks: bool,
     ) -> io::Result<(usize, SockAddr)> {
-        let (n, from) = self.run(terms, Side::Read, |net, dice| {
+        let (n, from) = self.run(deadline, Side::Read, |net, dice| {
             net.receive_from(dice, self.id, &mut [IoSliceMut::new(buf)], peeks)
         })?;
         Ok((n, to_sock_addr(&from)?))
@@ -395,10 +393,10 @@ impl Seat {
 
     pub(crate) fn receive_fds(
         &self,
-        terms: Terms<'_>,
+        deadline: Option<Deadline<'_>>,
         buf: &mut [u8],
     ) -> io::Result<(usize, Vec<OwnedFd>)> {
-        self.run(terms, Side::Read, |net, dice| {
+        self.run(deadline, Side::Read, |net, dice| {
             net.receive_fds(dice, self.id, &mut [IoSliceMut::new(buf)])
         })
     }
@@ -406,14 +404,14 @@ impl Seat {
     /// Writes to a stream, or sends a packet.
     pub(crate) fn write(
         &self,
-        terms: Terms<'_>,
+        deadline: Option<Deadline<'_>>,
         bufs: &[IoSlice<'_>],
         to: Option<&SockAddr>,
     ) -> io::Result<usize> {
         self.check()?;
         let to = to.map(to_address);
         run(
-            terms,
+            deadline,
             |net| net.write_waits_for(self.id, to.as_ref()),
             |net, dice| net.write(dice, self.id, bufs, to.as_ref()),
         )
@@ -422,21 +420,21 @@ impl Seat {
     /// Sends bytes together with duplicates of descriptors.
     pub(crate) fn write_fds(
         &self,
-        terms: Terms<'_>,
+        deadline: Option<Deadline<'_>>,
         buf: &[u8],
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<usize> {
         self.check()?;
         let duplicates = || fds.iter().map(BorrowedFd::try_clone_to_owned).collect();
         run(
-            terms,
+            deadline,
             |net| net.write_waits_for(self.id, None),
             |net, dice| net.write_fds(dice, self.id, buf, duplicates),
         )
     }
 
     /// Connects two new Unix sockets.
-    pub(crate) fn pair(&self, other: &Seat) -> io::Result<()> {
+    pub(crate) fn pair(&self, other: &SimSocket) -> io::Result<()> {
         self.call(|net, _| net.pair(self.id, other.id))
     }
 

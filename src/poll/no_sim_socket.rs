@@ -1,4 +1,4 @@
-//! In the place of `seat` without the feature `sim`: no descriptor is a simulated socket's.
+//! In the place of `sim_socket` without the feature `sim`: no descriptor is a simulated socket's.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Shutdown, SocketAddr};
@@ -10,9 +10,7 @@ use socket2::SockAddr;
 use super::op::Deadline;
 use crate::bubble::absent;
 
-pub(crate) type Terms<'a> = Option<Deadline<'a>>;
-
-absent! { Seat {
+absent! { SimSocket {
     fn give_away(BorrowedFd<'_>);
     fn bind(&SockAddr) -> io::Result<()>;
     fn listen(i32) -> io::Result<()>;
@@ -22,17 +20,17 @@ absent! { Seat {
     fn take_error() -> io::Result<Option<io::Error>>;
     fn connect_now(&SockAddr) -> io::Result<()>;
     fn connect(&SockAddr, Deadline<'_>) -> io::Result<()>;
-    fn accept(Terms<'_>, BorrowedFd<'_>) -> io::Result<(OwnedFd, Seat, SockAddr)>;
-    fn read(Terms<'_>, &mut [IoSliceMut<'_>], bool) -> io::Result<usize>;
-    fn receive_from(Terms<'_>, &mut [u8], bool) -> io::Result<(usize, SockAddr)>;
-    fn receive_fds(Terms<'_>, &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)>;
-    fn write(Terms<'_>, &[IoSlice<'_>], Option<&SockAddr>) -> io::Result<usize>;
-    fn write_fds(Terms<'_>, &[u8], &[BorrowedFd<'_>]) -> io::Result<usize>;
-    fn pair(&Seat) -> io::Result<()>;
+    fn accept(Option<Deadline<'_>>, BorrowedFd<'_>) -> io::Result<(OwnedFd, SimSocket, SockAddr)>;
+    fn read(Option<Deadline<'_>>, &mut [IoSliceMut<'_>], bool) -> io::Result<usize>;
+    fn receive_from(Option<Deadline<'_>>, &mut [u8], bool) -> io::Result<(usize, SockAddr)>;
+    fn receive_fds(Option<Deadline<'_>>, &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)>;
+    fn write(Option<Deadline<'_>>, &[IoSlice<'_>], Option<&SockAddr>) -> io::Result<usize>;
+    fn write_fds(Option<Deadline<'_>>, &[u8], &[BorrowedFd<'_>]) -> io::Result<usize>;
+    fn pair(&SimSocket) -> io::Result<()>;
     fn set_member(IpAddr, bool) -> io::Result<()>;
 } }
 
-pub(super) fn seat_of(_: BorrowedFd<'_>) -> Option<Seat> {
+pub(super) fn of_descriptor(_: BorrowedFd<'_>) -> Option<SimSocket> {
     None
 }
 
@@ -40,11 +38,11 @@ pub(super) fn is_simulated(_: BorrowedFd<'_>) -> bool {
     false
 }
 
-pub(crate) fn adopt(_: BorrowedFd<'_>) -> Option<Seat> {
+pub(crate) fn adopt(_: BorrowedFd<'_>) -> Option<SimSocket> {
     None
 }
 
-pub(crate) fn pipe() -> io::Result<Option<[(OwnedFd, Seat); 2]>> {
+pub(crate) fn pipe() -> io::Result<Option<[(OwnedFd, SimSocket); 2]>> {
     Ok(None)
 }
 
