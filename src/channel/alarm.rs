@@ -104,14 +104,14 @@ impl Alarm {
     }
 
     fn replace(&self, plan: AlarmPlan) -> bool {
-        let here = WaitCtx::enter_in_place();
+        let ctx = WaitCtx::enter_in_place();
         let mut woken = DequeuedList::new();
         self.lock.lock();
         let before = self.plan.replace(plan);
         // All at once: those that are readied wait again, and this would not come to an end.
         self.take_waiting(&mut woken);
         self.lock.unlock();
-        woken.ready(&here);
+        woken.ready(&ctx);
         before.when.is_some()
     }
 
@@ -123,7 +123,7 @@ impl Alarm {
     /// Makes the channel disconnected, or connected again, for a caller that holds the lock of a
     /// state that the channel follows. The waiters are added to `woken`, to be readied when that lock
     /// is released.
-    pub(super) fn put(&self, is_closed: bool, _here: &WaitCtx<'_>, woken: &mut DequeuedList) {
+    pub(super) fn put(&self, is_closed: bool, _ctx: &WaitCtx<'_>, woken: &mut DequeuedList) {
         self.lock.lock();
         if self.plan.get().when.is_some() != is_closed {
             self.plan.set(match is_closed {
@@ -140,7 +140,7 @@ impl Alarm {
     /// Takes the waiters, which will check the plan again. The lock is held.
     fn take_waiting(&self, woken: &mut DequeuedList) {
         while let Some(taken) = self.waiting.take() {
-            head_of(&taken).told.set(WaiterEvent::Again);
+            head_of(&taken).event.set(WaiterEvent::Again);
             woken.push(taken);
         }
     }
@@ -181,7 +181,7 @@ impl Alarm {
     }
 
     fn locked<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _here = WaitCtx::enter();
+        let _ctx = WaitCtx::enter();
         self.lock.lock();
         let value = f();
         self.lock.unlock();
@@ -199,18 +199,18 @@ impl Alarm {
 
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<Instant, Refused> {
         loop {
-            let here = WaitCtx::enter();
+            let ctx = WaitCtx::enter();
             self.lock.lock();
             let found = self.take();
             let is_late = deadline_ns != NEVER && clock::now_ns() >= deadline_ns;
-            if found != Err(Refused::Blocked) || is_late || here.is_cancelled() {
+            if found != Err(Refused::Blocked) || is_late || ctx.is_cancelled() {
                 self.lock.unlock();
-                drop(here);
+                drop(ctx);
                 if found != Err(Refused::Blocked) || is_late {
                     return found;
                 }
             } else {
-                self.wait(here, deadline_ns);
+                self.wait(ctx, deadline_ns);
             }
             if park::cancel_point().is_err() {
                 return Err(Refused::Disconnected);
@@ -222,19 +222,19 @@ impl Alarm {
     }
 
     /// Waits in the queue, until a message may be due. The lock is held.
-    fn wait(&self, here: WaitCtx<'_>, deadline_ns: u64) {
+    fn wait(&self, ctx: WaitCtx<'_>, deadline_ns: u64) {
         let head = Head::select();
-        let waiter = Waiter::new(&here);
-        let link = WaitNode::new(&waiter, 0, std::ptr::from_ref(&head).cast_mut().cast());
+        let waiter = Waiter::new(&ctx);
+        let node = WaitNode::new(&waiter, 0, std::ptr::from_ref(&head).cast_mut().cast());
         let until_ns = self.next_ns().min(deadline_ns);
-        // SAFETY: the lock is held, and this frame stays valid until the link is out of the queue.
-        unsafe { self.waiting.push_back(&link) };
-        let terms = WaitOptions::new(Reason::ChanRecv)
+        // SAFETY: the lock is held, and this frame stays valid until the node is out of the queue.
+        unsafe { self.waiting.push_back(&node) };
+        let options = WaitOptions::new(Reason::ChanRecv)
             .until(until_ns)
             .by_context(true);
         let unlock = || self.lock.unlock();
-        if here.wait(&waiter, terms, unlock).is_none() {
-            self.locked(|| self.waiting.remove(&link));
+        if ctx.wait(&waiter, options, unlock).is_none() {
+            self.locked(|| self.waiting.remove(&node));
         }
     }
 }

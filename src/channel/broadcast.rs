@@ -149,8 +149,8 @@ impl<T> State<T> {
 impl<T> Shared<T> {
     /// Counts a receiver. Returns the number of its first message.
     fn add_receiver(&self) -> u64 {
-        self.state.update(|state, here, woken| {
-            state.sides.add_receiver(&self.closed, here, woken);
+        self.state.update(|state, ctx, woken| {
+            state.sides.add_receiver(&self.closed, ctx, woken);
             state.n_sent
         })
     }
@@ -188,7 +188,7 @@ impl<T> Sender<T> {
         let message = Arc::new(message);
         // Dropped after the lock was released, as are the Arcs below.
         let mut oldest = None;
-        let sent = self.shared.state.update(|state, here, woken| {
+        let sent = self.shared.state.update(|state, ctx, woken| {
             let n_left = state.sides.n_receivers;
             if n_left == 0 {
                 return Err(message);
@@ -199,7 +199,7 @@ impl<T> Sender<T> {
             state.kept.push_back(Kept { message, n_left });
             state.n_sent += 1;
             woken.append(state.queue().take_all());
-            state.sides.ready.raise(here, woken);
+            state.sides.ready.raise(ctx, woken);
             Ok(n_left)
         });
         drop(oldest);
@@ -348,22 +348,22 @@ impl<T> Receiver<T> {
         if let Some(ready) = self.ready.get() {
             return &ready.channel;
         }
-        self.shared.state.update(|state, here, _| {
+        self.shared.state.update(|state, ctx, _| {
             if self.ready.get().is_none() {
                 let next = self.next.load(Ordering::Relaxed);
                 let is_ready = next != state.n_sent || state.sides.n_senders == 0;
-                let _ = self.ready.set(state.sides.ready.add(is_ready, here));
+                let _ = self.ready.set(state.sides.ready.add(is_ready, ctx));
             }
         });
         &self.ready.get().expect("it was set above").channel
     }
 
     /// Receives what is next, if there is something. The lock is held.
-    fn attempt(&self, state: &mut State<T>, here: &WaitCtx<'_>) -> Option<Attempt<T>> {
+    fn attempt(&self, state: &mut State<T>, ctx: &WaitCtx<'_>) -> Option<Attempt<T>> {
         let next = self.next.load(Ordering::Relaxed);
         let oldest = state.oldest();
         if next < oldest {
-            // What made it lag is still there, so it stays ready.
+            // The messages that made it lag are still there, so it stays ready.
             self.next.store(oldest, Ordering::Relaxed);
             return Some(Attempt::Lagged(oldest - next));
         }
@@ -376,7 +376,7 @@ impl<T> Receiver<T> {
             && let Some(ready) = self.ready.get()
         {
             // Nobody is woken by that.
-            ready::put(&ready.channel, false, here, &mut DequeuedList::new());
+            ready::put(&ready.channel, false, ctx, &mut DequeuedList::new());
         }
         let at = (next - oldest) as usize;
         let kept = &mut state.kept[at];
@@ -398,14 +398,14 @@ impl<T> Receiver<T> {
         T: Clone,
     {
         park::end_if_late();
-        let terms = WaitOptions::new(Reason::ChanRecv)
+        let options = WaitOptions::new(Reason::ChanRecv)
             .until(deadline_ns)
             .by_context(true);
         loop {
             let received = self
                 .shared
                 .state
-                .wait_for(terms, |state, here| self.attempt(state, here));
+                .wait_for(options, |state, ctx| self.attempt(state, ctx));
             return match received {
                 Ok(attempt) => attempt.into_result(),
                 Err(WaitError::CutShort) => match park::cancel_point() {
@@ -478,7 +478,7 @@ impl<T> Receiver<T> {
         let attempt = self
             .shared
             .state
-            .update(|state, here, _| self.attempt(state, here));
+            .update(|state, ctx, _| self.attempt(state, ctx));
         let received = attempt.map_or(Err(Refused::Empty), Attempt::into_result);
         received.map_err(|refused| match refused {
             Refused::Empty => TryRecvError::Empty,
@@ -621,9 +621,9 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         // Dropped after the lock was released.
         let mut unread = VecDeque::new();
-        self.shared.state.update_in_place(|state, here, woken| {
+        self.shared.state.update_in_place(|state, ctx, woken| {
             let sides = &mut state.sides;
-            if sides.remove_receiver(self.ready.get(), &self.shared.closed, here, woken) {
+            if sides.remove_receiver(self.ready.get(), &self.shared.closed, ctx, woken) {
                 std::mem::swap(&mut unread, &mut state.kept);
                 return;
             }

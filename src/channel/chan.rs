@@ -134,25 +134,25 @@ impl<T> Chan<T> {
     /// Sends if that is possible without waiting.
     #[inline]
     pub(super) fn try_send(&self, msg: T) -> Result<(), (T, Refused)> {
-        let here = WaitCtx::enter();
-        let mut core = self.lock(&here);
-        let outcome = core.offer(msg, &here);
+        let ctx = WaitCtx::enter();
+        let mut core = self.lock(&ctx);
+        let outcome = core.offer(msg, &ctx);
         drop(core);
-        outcome.map(|taken| ready(taken, &here))
+        outcome.map(|taken| ready(taken, &ctx))
     }
 
     /// Sends, waiting for a place or a receiver until the deadline.
     #[inline]
     pub(super) fn send(&self, msg: T, deadline_ns: u64) -> Result<(), (T, Refused)> {
-        let here = WaitCtx::enter();
-        let mut core = self.lock(&here);
-        match core.offer(msg, &here) {
+        let ctx = WaitCtx::enter();
+        let mut core = self.lock(&ctx);
+        match core.offer(msg, &ctx) {
             Ok(taken) => {
                 drop(core);
-                ready(taken, &here);
+                ready(taken, &ctx);
                 Ok(())
             }
-            Err((msg, Refused::Blocked)) => self.send_waiting(here, core, msg, deadline_ns),
+            Err((msg, Refused::Blocked)) => self.send_waiting(ctx, core, msg, deadline_ns),
             refused => {
                 drop(core);
                 refused.map(drop)
@@ -164,13 +164,13 @@ impl<T> Chan<T> {
     #[inline(never)]
     fn send_waiting(
         &self,
-        here: WaitCtx<'_>,
+        ctx: WaitCtx<'_>,
         core: Locked<'_, T>,
         msg: T,
         deadline_ns: u64,
     ) -> Result<(), (T, Refused)> {
-        if here.is_cancelled() {
-            drop((core, here));
+        if ctx.is_cancelled() {
+            drop((core, ctx));
             return match park::cancel_point() {
                 Ok(()) => self.send(msg, deadline_ns),
                 Err(_) => Err((msg, Refused::Disconnected)),
@@ -178,14 +178,14 @@ impl<T> Chan<T> {
         }
         let packet = Packet::new(MaybeUninit::new(msg));
         let chosen = {
-            let waiter = Waiter::new(&here);
-            let link = WaitNode::new(&waiter, 0, packet.slot());
-            self.wait(here, core, &waiter, &link, Side::Send, deadline_ns)
+            let waiter = Waiter::new(&ctx);
+            let node = WaitNode::new(&waiter, 0, packet.slot());
+            self.wait(ctx, core, &waiter, &node, Side::Send, deadline_ns)
         };
-        if chosen && packet.head.told.get() == WaiterEvent::Done {
+        if chosen && packet.head.event.get() == WaiterEvent::Done {
             return Ok(());
         }
-        // SAFETY: no taker took the message, and none can any more: the link is out of the queue.
+        // SAFETY: no taker took the message, and none can any more: the node is out of the queue.
         let msg = unsafe { packet.take() };
         if chosen || park::cancel_point().is_err() {
             return Err((msg, Refused::Disconnected));
@@ -205,19 +205,19 @@ impl<T> Chan<T> {
     /// for it.
     #[inline]
     pub(super) fn try_recv(&self) -> Result<T, Refused> {
-        let here = WaitCtx::enter();
-        let mut core = self.lock(&here);
-        let found = core.pull(&here);
+        let ctx = WaitCtx::enter();
+        let mut core = self.lock(&ctx);
+        let found = core.pull(&ctx);
         drop(core);
         match found {
             TryReceived::Message(msg, taken) => {
-                ready(taken, &here);
+                ready(taken, &ctx);
                 Ok(msg)
             }
             TryReceived::Nothing(refused) => Err(refused),
             TryReceived::Promise(taken) => {
-                taken.ready(&here);
-                drop(here);
+                taken.ready(&ctx);
+                drop(ctx);
                 self.complete_recv(NEVER)
             }
         }
@@ -226,23 +226,23 @@ impl<T> Chan<T> {
     /// Receives, waiting for a message until the deadline.
     #[inline]
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<T, Refused> {
-        let here = WaitCtx::enter();
-        let mut core = self.lock(&here);
-        match core.pull(&here) {
+        let ctx = WaitCtx::enter();
+        let mut core = self.lock(&ctx);
+        match core.pull(&ctx) {
             TryReceived::Message(msg, taken) => {
                 drop(core);
-                ready(taken, &here);
+                ready(taken, &ctx);
                 Ok(msg)
             }
-            TryReceived::Nothing(Refused::Blocked) => self.recv_waiting(here, core, deadline_ns),
+            TryReceived::Nothing(Refused::Blocked) => self.recv_waiting(ctx, core, deadline_ns),
             TryReceived::Nothing(Refused::Disconnected) => {
                 drop(core);
                 Err(Refused::Disconnected)
             }
             TryReceived::Promise(taken) => {
                 drop(core);
-                taken.ready(&here);
-                drop(here);
+                taken.ready(&ctx);
+                drop(ctx);
                 self.complete_recv(deadline_ns)
             }
         }
@@ -252,12 +252,12 @@ impl<T> Chan<T> {
     #[inline(never)]
     fn recv_waiting(
         &self,
-        here: WaitCtx<'_>,
+        ctx: WaitCtx<'_>,
         core: Locked<'_, T>,
         deadline_ns: u64,
     ) -> Result<T, Refused> {
-        if here.is_cancelled() {
-            drop((core, here));
+        if ctx.is_cancelled() {
+            drop((core, ctx));
             return match park::cancel_point() {
                 Ok(()) => self.recv(deadline_ns),
                 Err(_) => Err(Refused::Disconnected),
@@ -265,17 +265,17 @@ impl<T> Chan<T> {
         }
         let packet = Packet::new(MaybeUninit::uninit());
         let chosen = {
-            let waiter = Waiter::new(&here);
-            let link = WaitNode::new(&waiter, 0, packet.slot());
-            self.wait(here, core, &waiter, &link, Side::Recv, deadline_ns)
+            let waiter = Waiter::new(&ctx);
+            let node = WaitNode::new(&waiter, 0, packet.slot());
+            self.wait(ctx, core, &waiter, &node, Side::Recv, deadline_ns)
         };
-        match packet.head.told.get() {
+        match packet.head.event.get() {
             // SAFETY: a sender has written it.
             WaiterEvent::Done => return Ok(unsafe { packet.take() }),
             WaiterEvent::Chosen => return self.complete_recv(deadline_ns),
             WaiterEvent::Disconnected => return Err(Refused::Disconnected),
             WaiterEvent::Nothing | WaiterEvent::Again => {
-                debug_assert!(!chosen, "it was told nothing")
+                debug_assert!(!chosen, "no taker reported an event")
             }
         }
         if park::cancel_point().is_err() {
@@ -288,15 +288,15 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Waits in the queue of a side. The lock is held. `false` if no taker took the link, which is
+    /// Waits in the queue of a side. The lock is held. `false` if no taker took the node, which is
     /// then out of the queue.
     #[inline]
     fn wait(
         &self,
-        here: WaitCtx<'_>,
+        ctx: WaitCtx<'_>,
         core: Locked<'_, T>,
         waiter: &Waiter,
-        link: &WaitNode,
+        node: &WaitNode,
         side: Side,
         deadline_ns: u64,
     ) -> bool {
@@ -305,36 +305,36 @@ impl<T> Chan<T> {
             Side::Recv => Reason::ChanRecv,
         };
         // SAFETY: the lock is held, and the frames stay until the wait is over.
-        unsafe { core.enqueue(side, link, SelectWait::Choice, &here) };
+        unsafe { core.enqueue(side, node, SelectWait::Choice, &ctx) };
         mem::forget(core);
-        let terms = WaitOptions::new(reason).until(deadline_ns).by_context(true);
-        if here.wait(waiter, terms, || self.lock.unlock()).is_some() {
+        let options = WaitOptions::new(reason).until(deadline_ns).by_context(true);
+        if ctx.wait(waiter, options, || self.lock.unlock()).is_some() {
             return true;
         }
-        let here = WaitCtx::enter();
-        self.lock(&here).queue(side).remove(link);
+        let ctx = WaitCtx::enter();
+        self.lock(&ctx).queue(side).remove(node);
         false
     }
 
     /// Completes a promise with its message.
     pub(super) fn complete_send(&self, msg: T) -> Result<(), T> {
-        let here = WaitCtx::enter();
-        let mut core = self.lock(&here);
-        let outcome = core.fulfil(msg, &here);
+        let ctx = WaitCtx::enter();
+        let mut core = self.lock(&ctx);
+        let outcome = core.fulfil(msg, &ctx);
         drop(core);
-        outcome.map(|taken| ready(taken, &here))
+        outcome.map(|taken| ready(taken, &ctx))
     }
 
     /// Completes a claim: takes its message, or waits until the deadline for the select that promised
     /// it.
     pub(super) fn complete_recv(&self, deadline_ns: u64) -> Result<T, Refused> {
-        let here = WaitCtx::enter();
-        let mut core = self.lock(&here);
+        let ctx = WaitCtx::enter();
+        let mut core = self.lock(&ctx);
         match core.redeem() {
             Claim::Message(msg) => Ok(msg),
-            Claim::Wait => self.wait_as_claimant(here, core, deadline_ns),
+            Claim::Wait => self.wait_as_claimant(ctx, core, deadline_ns),
             Claim::Broken => {
-                drop((core, here));
+                drop((core, ctx));
                 self.recv(deadline_ns)
             }
         }
@@ -343,21 +343,21 @@ impl<T> Chan<T> {
     #[inline(never)]
     fn wait_as_claimant(
         &self,
-        here: WaitCtx<'_>,
+        ctx: WaitCtx<'_>,
         core: Locked<'_, T>,
         deadline_ns: u64,
     ) -> Result<T, Refused> {
         let packet = Packet::new(MaybeUninit::<T>::uninit());
-        let waiter = Waiter::new(&here);
-        let link = WaitNode::new(&waiter, 0, packet.slot());
+        let waiter = Waiter::new(&ctx);
+        let node = WaitNode::new(&waiter, 0, packet.slot());
         // SAFETY: the lock is held, and the frames stay until the wait is over.
-        unsafe { core.claimants.push_back(&link) };
+        unsafe { core.claimants.push_back(&node) };
         mem::forget(core);
-        let terms = WaitOptions::new(Reason::ChanRecv)
+        let options = WaitOptions::new(Reason::ChanRecv)
             .until(deadline_ns)
             .by_context(true);
-        let chosen = here.wait(&waiter, terms, || self.lock.unlock()).is_some();
-        match packet.head.told.get() {
+        let chosen = ctx.wait(&waiter, options, || self.lock.unlock()).is_some();
+        match packet.head.event.get() {
             // SAFETY: a sender has written it.
             WaiterEvent::Done => return Ok(unsafe { packet.take() }),
             WaiterEvent::Disconnected => return Err(Refused::Disconnected),
@@ -365,13 +365,13 @@ impl<T> Chan<T> {
             _ => {}
         }
         // The deadline has passed, the runtime shuts down, or the ambient context is done.
-        let here = WaitCtx::enter();
-        let mut core = self.lock(&here);
-        core.claimants.remove(&link);
-        let taken = core.give_up(&here);
+        let ctx = WaitCtx::enter();
+        let mut core = self.lock(&ctx);
+        core.claimants.remove(&node);
+        let taken = core.give_up(&ctx);
         drop(core);
-        ready(taken, &here);
-        drop(here);
+        ready(taken, &ctx);
+        drop(ctx);
         match park::cancel_point() {
             Err(_) => Err(Refused::Disconnected),
             Ok(()) if deadline_ns <= clock::now_ns() => Err(Refused::Blocked),
@@ -381,25 +381,25 @@ impl<T> Chan<T> {
 
     /// Gives back a choice that is not completed. Leaves the goroutine on its thread.
     pub(super) fn abandon(&self, side: Side) {
-        let here = WaitCtx::enter_in_place();
-        let mut core = self.lock(&here);
+        let ctx = WaitCtx::enter_in_place();
+        let mut core = self.lock(&ctx);
         let taken = match side {
-            Side::Send => core.abandon_promise(&here),
-            Side::Recv => core.abandon_claim(&here),
+            Side::Send => core.abandon_promise(&ctx),
+            Side::Recv => core.abandon_claim(&ctx),
         };
         drop(core);
-        ready(taken, &here);
+        ready(taken, &ctx);
     }
 
     /// Number of messages that can be received.
     pub(super) fn len(&self) -> usize {
-        let here = WaitCtx::enter();
-        self.lock(&here).n_free()
+        let ctx = WaitCtx::enter();
+        self.lock(&ctx).n_free()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        let here = WaitCtx::enter();
-        !self.lock(&here).has_place()
+        let ctx = WaitCtx::enter();
+        !self.lock(&ctx).has_place()
     }
 
     pub(super) fn capacity(&self) -> Option<usize> {
@@ -452,14 +452,14 @@ impl<T> Chan<T> {
         let mut unread = None;
         let mut is_first = true;
         loop {
-            let here = WaitCtx::enter_in_place();
-            let mut core = self.lock(&here);
+            let ctx = WaitCtx::enter_in_place();
+            let mut core = self.lock(&ctx);
             if mem::take(&mut is_first) {
                 unread = core.close(side);
             }
             let (batch, is_last) = core.take_for_disconnect(other, DISCONNECT_BATCH);
             drop(core);
-            batch.ready(&here);
+            batch.ready(&ctx);
             if is_last {
                 break;
             }
@@ -471,9 +471,9 @@ impl<T> Chan<T> {
 }
 
 #[inline]
-fn ready(taken: Option<Dequeued>, here: &WaitCtx<'_>) {
+fn ready(taken: Option<Dequeued>, ctx: &WaitCtx<'_>) {
     if let Some(taken) = taken {
-        taken.ready(here);
+        taken.ready(ctx);
     }
 }
 

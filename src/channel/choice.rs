@@ -33,7 +33,7 @@ pub(super) trait SelectOp {
     /// # Safety
     ///
     /// The lock is held.
-    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Decision, Option<Dequeued>)>;
+    unsafe fn choose(&self, ctx: &WaitCtx<'_>) -> Option<(Decision, Option<Dequeued>)>;
 
     /// Whether the operation is possible.
     ///
@@ -42,20 +42,20 @@ pub(super) trait SelectOp {
     /// The lock is held.
     unsafe fn is_ready(&self) -> bool;
 
-    /// Adds the link to the channel's queue.
+    /// Adds the node to the channel's queue.
     ///
     /// # Safety
     ///
-    /// The lock is held, the slot of the link points to a [`Head`], and the link, its waiter and
-    /// the head stay valid until the link was taken or removed.
-    unsafe fn enqueue(&self, link: &WaitNode, wait: SelectWait, here: &WaitCtx<'_>);
+    /// The lock is held, the slot of the node points to a [`Head`], and the node, its waiter and
+    /// the head stay valid until the node was taken or removed.
+    unsafe fn enqueue(&self, node: &WaitNode, wait: SelectWait, ctx: &WaitCtx<'_>);
 
-    /// Removes the link from the channel's queue.
+    /// Removes the node from the channel's queue.
     ///
     /// # Safety
     ///
-    /// The lock is held, and the link was enqueued for the same `wait`.
-    unsafe fn dequeue(&self, link: &WaitNode, wait: SelectWait);
+    /// The lock is held, and the node was enqueued for the same `wait`.
+    unsafe fn dequeue(&self, node: &WaitNode, wait: SelectWait);
 
     /// When the operation may become possible by the clock alone.
     fn next_ns(&self) -> u64 {
@@ -96,11 +96,11 @@ impl Arm<'_> {
     unsafe fn look(
         &self,
         wait: SelectWait,
-        here: &WaitCtx<'_>,
+        ctx: &WaitCtx<'_>,
     ) -> Option<(Decision, Option<Dequeued>)> {
         match wait {
             // SAFETY: by the contract of this function.
-            SelectWait::Choice => unsafe { self.handle.choose(here) },
+            SelectWait::Choice => unsafe { self.handle.choose(ctx) },
             SelectWait::Readiness => {
                 // SAFETY: by the contract of this function.
                 let is_ready = unsafe { self.handle.is_ready() };
@@ -119,36 +119,36 @@ pub(super) fn try_once(
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
     park::end_if_late();
-    let here = WaitCtx::enter();
-    shuffle(arms, biased, &here);
-    let mut found = look_at_each(arms, wait, &here);
+    let ctx = WaitCtx::enter();
+    shuffle(arms, biased, &ctx);
+    let mut found = look_at_each(arms, wait, &ctx);
     if found.is_none() && locks.len() > 1 {
         // One operation may have become possible after its check, and another impossible before its
         // check. Only a check of all under all locks can find that none is possible.
         lock_all(locks);
-        found = look_at_all(arms, wait, &here);
+        found = look_at_all(arms, wait, &ctx);
         unlock_all(locks);
     }
-    found.map(|found| settle(found, &here))
+    found.map(|found| settle(found, &ctx))
 }
 
 /// Checks each arm under its own lock.
-fn look_at_each(arms: &[Arm<'_>], wait: SelectWait, here: &WaitCtx<'_>) -> Option<Choice> {
+fn look_at_each(arms: &[Arm<'_>], wait: SelectWait, ctx: &WaitCtx<'_>) -> Option<Choice> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         let lock = arm.handle.lock();
         lock.inspect(|lock| lock.lock());
         // SAFETY: the lock is held.
-        let found = unsafe { arm.look(wait, here) };
+        let found = unsafe { arm.look(wait, ctx) };
         lock.inspect(|lock| lock.unlock());
         found.map(|(token, taken)| (at, token, taken))
     })
 }
 
 /// Checks all arms. All locks are held.
-fn look_at_all(arms: &[Arm<'_>], wait: SelectWait, here: &WaitCtx<'_>) -> Option<Choice> {
+fn look_at_all(arms: &[Arm<'_>], wait: SelectWait, ctx: &WaitCtx<'_>) -> Option<Choice> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         // SAFETY: the lock is held.
-        let (token, taken) = unsafe { arm.look(wait, here) }?;
+        let (token, taken) = unsafe { arm.look(wait, ctx) }?;
         Some((at, token, taken))
     })
 }
@@ -171,20 +171,20 @@ pub(super) fn wait(
     }
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
-    let mut links = Few::new(arms.len());
+    let mut nodes = Few::new(arms.len());
     park::end_if_late();
     loop {
-        let here = WaitCtx::enter();
-        shuffle(arms, biased, &here);
+        let ctx = WaitCtx::enter();
+        shuffle(arms, biased, &ctx);
         lock_all(locks);
-        if let Some(found) = look_at_all(arms, wait, &here) {
+        if let Some(found) = look_at_all(arms, wait, &ctx) {
             unlock_all(locks);
-            return Some(settle(found, &here));
+            return Some(settle(found, &ctx));
         }
         let is_late = deadline_ns != NEVER && clock::now_ns() >= deadline_ns;
-        if is_late || here.is_cancelled() {
+        if is_late || ctx.is_cancelled() {
             unlock_all(locks);
-            drop(here);
+            drop(ctx);
             if park::cancel_point().is_err() {
                 return Some((0, Decision::Disconnected));
             }
@@ -193,7 +193,7 @@ pub(super) fn wait(
             }
             continue;
         }
-        if let Some(chosen) = wait_once(arms, locks, links.places(), wait, here, deadline_ns) {
+        if let Some(chosen) = wait_once(arms, locks, nodes.places(), wait, ctx, deadline_ns) {
             return Some(chosen);
         }
         if park::cancel_point().is_err() {
@@ -206,38 +206,38 @@ pub(super) fn wait(
 fn wait_once(
     arms: &[Arm<'_>],
     locks: &[Option<&RawLock>],
-    links: &mut [Option<WaitNode>],
+    nodes: &mut [Option<WaitNode>],
     wait: SelectWait,
-    here: WaitCtx<'_>,
+    ctx: WaitCtx<'_>,
     deadline_ns: u64,
 ) -> Option<(usize, Decision)> {
     let head = Head::select();
     let slot = std::ptr::from_ref(&head).cast_mut().cast();
-    let waiter = Waiter::new(&here);
+    let waiter = Waiter::new(&ctx);
     let mut until_ns = deadline_ns;
-    for (at, (arm, link)) in arms.iter().zip(links.iter_mut()).enumerate() {
+    for (at, (arm, node)) in arms.iter().zip(nodes.iter_mut()).enumerate() {
         until_ns = until_ns.min(arm.handle.next_ns());
-        let link = link.insert(WaitNode::new(&waiter, at, slot));
-        // SAFETY: all locks are held, and this function does not return before the link is
+        let node = node.insert(WaitNode::new(&waiter, at, slot));
+        // SAFETY: all locks are held, and this function does not return before the node is
         // out of the queue.
-        unsafe { arm.handle.enqueue(link, wait, &here) };
+        unsafe { arm.handle.enqueue(node, wait, &ctx) };
     }
-    let terms = WaitOptions::new(Reason::Select).until(until_ns);
-    let chosen = here.wait(&waiter, terms, || unlock_all(locks));
-    let here = WaitCtx::enter();
-    for (at, (arm, link)) in arms.iter().zip(links).enumerate() {
-        // The taker has removed the chosen link; it got the lock after the M released it.
+    let options = WaitOptions::new(Reason::Select).until(until_ns);
+    let chosen = ctx.wait(&waiter, options, || unlock_all(locks));
+    let ctx = WaitCtx::enter();
+    for (at, (arm, node)) in arms.iter().zip(nodes).enumerate() {
+        // The taker has removed the chosen node; it got the lock after the M released it.
         if chosen != Some(at)
-            && let (Some(lock), Some(link)) = (arm.handle.lock(), link)
+            && let (Some(lock), Some(node)) = (arm.handle.lock(), node)
         {
             lock.lock();
-            // SAFETY: the lock is held, and the link was enqueued above.
-            unsafe { arm.handle.dequeue(link, wait) };
+            // SAFETY: the lock is held, and the node was enqueued above.
+            unsafe { arm.handle.dequeue(node, wait) };
             lock.unlock();
         }
     }
-    drop(here);
-    let token = match head.told.get() {
+    drop(ctx);
+    let token = match head.event.get() {
         WaiterEvent::Disconnected => Decision::Disconnected,
         // The plan of an alarm was changed.
         WaiterEvent::Again => return None,
@@ -246,17 +246,17 @@ fn wait_once(
     chosen.map(|at| (at, token))
 }
 
-fn settle((at, token, taken): Choice, here: &WaitCtx<'_>) -> (usize, Decision) {
+fn settle((at, token, taken): Choice, ctx: &WaitCtx<'_>) -> (usize, Decision) {
     if let Some(taken) = taken {
-        taken.ready(here);
+        taken.ready(ctx);
     }
     (at, token)
 }
 
-fn shuffle(arms: &mut [Arm<'_>], biased: bool, here: &WaitCtx<'_>) {
+fn shuffle(arms: &mut [Arm<'_>], biased: bool, ctx: &WaitCtx<'_>) {
     if !biased {
         for i in 1..arms.len() {
-            arms.swap(i, here.random_below(i + 1));
+            arms.swap(i, ctx.random_below(i + 1));
         }
     }
 }
@@ -319,8 +319,8 @@ impl<T> Few<T> {
     }
 }
 
-fn told((told, taken): (WaiterEvent, Option<Dequeued>)) -> (Decision, Option<Dequeued>) {
-    let token = match told {
+fn decided((event, taken): (WaiterEvent, Option<Dequeued>)) -> (Decision, Option<Dequeued>) {
+    let token = match event {
         WaiterEvent::Disconnected => Decision::Disconnected,
         _ => Decision::Chosen,
     };
@@ -332,11 +332,11 @@ impl<T> SelectOp for Sender<T> {
         Some(self.chan().raw_lock())
     }
 
-    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Decision, Option<Dequeued>)> {
+    unsafe fn choose(&self, ctx: &WaitCtx<'_>) -> Option<(Decision, Option<Dequeued>)> {
         // SAFETY: by the contract of this function.
         unsafe { self.chan().held() }
-            .choose(Side::Send, here)
-            .map(told)
+            .choose(Side::Send, ctx)
+            .map(decided)
     }
 
     unsafe fn is_ready(&self) -> bool {
@@ -344,16 +344,16 @@ impl<T> SelectOp for Sender<T> {
         unsafe { self.chan().held() }.is_ready(Side::Send)
     }
 
-    unsafe fn enqueue(&self, link: &WaitNode, wait: SelectWait, here: &WaitCtx<'_>) {
+    unsafe fn enqueue(&self, node: &WaitNode, wait: SelectWait, ctx: &WaitCtx<'_>) {
         // SAFETY: by the contract of this function.
-        unsafe { self.chan().held().enqueue(Side::Send, link, wait, here) };
+        unsafe { self.chan().held().enqueue(Side::Send, node, wait, ctx) };
     }
 
-    unsafe fn dequeue(&self, link: &WaitNode, wait: SelectWait) {
+    unsafe fn dequeue(&self, node: &WaitNode, wait: SelectWait) {
         // SAFETY: by the contract of this function.
         unsafe { self.chan().held() }
             .waiters(Side::Send, wait)
-            .remove(link);
+            .remove(node);
     }
 
     fn abandon(&self) {
@@ -369,7 +369,7 @@ impl<T> SelectOp for Receiver<T> {
         }
     }
 
-    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Decision, Option<Dequeued>)> {
+    unsafe fn choose(&self, ctx: &WaitCtx<'_>) -> Option<(Decision, Option<Dequeued>)> {
         let received = match &self.source {
             Source::At(at) => at.try_recv(),
             Source::Tick(tick) => tick.try_recv(),
@@ -381,7 +381,7 @@ impl<T> SelectOp for Receiver<T> {
             Source::Senders(_) => {
                 // SAFETY: by the contract of this function.
                 let core = unsafe { self.chan()?.held() };
-                return core.choose(Side::Recv, here).map(told);
+                return core.choose(Side::Recv, ctx).map(decided);
             }
         };
         let instant = received.ok()?;
@@ -397,24 +397,24 @@ impl<T> SelectOp for Receiver<T> {
         }
     }
 
-    unsafe fn enqueue(&self, link: &WaitNode, wait: SelectWait, here: &WaitCtx<'_>) {
+    unsafe fn enqueue(&self, node: &WaitNode, wait: SelectWait, ctx: &WaitCtx<'_>) {
         if let Some(chan) = self.chan() {
             // SAFETY: by the contract of this function.
-            unsafe { chan.held().enqueue(Side::Recv, link, wait, here) };
+            unsafe { chan.held().enqueue(Side::Recv, node, wait, ctx) };
         } else if let Source::Alarm(alarm) = &self.source {
             // SAFETY: by the contract of this function.
-            unsafe { alarm.waiting().push_back(link) };
+            unsafe { alarm.waiting().push_back(node) };
         }
     }
 
-    unsafe fn dequeue(&self, link: &WaitNode, wait: SelectWait) {
+    unsafe fn dequeue(&self, node: &WaitNode, wait: SelectWait) {
         if let Some(chan) = self.chan() {
             // SAFETY: by the contract of this function.
             unsafe { chan.held() }
                 .waiters(Side::Recv, wait)
-                .remove(link);
+                .remove(node);
         } else if let Source::Alarm(alarm) = &self.source {
-            alarm.waiting().remove(link);
+            alarm.waiting().remove(node);
         }
     }
 

@@ -70,19 +70,19 @@ pub(super) enum WaiterEvent {
 pub(super) struct Head {
     /// Whether the waiter is a select, which has no message to give and no place for one.
     pub(super) is_select: bool,
-    pub(super) told: Cell<WaiterEvent>,
+    pub(super) event: Cell<WaiterEvent>,
 }
 
 impl Head {
     pub(super) fn select() -> Head {
         Head {
             is_select: true,
-            told: Cell::new(WaiterEvent::Nothing),
+            event: Cell::new(WaiterEvent::Nothing),
         }
     }
 }
 
-/// Lies on the frame of a waiting sender or receiver. The slots of its links point to it.
+/// Lies on the frame of a waiting sender or receiver. The slots of its nodes point to it.
 #[repr(C)]
 pub(super) struct Packet<T> {
     pub(super) head: Head,
@@ -95,7 +95,7 @@ impl<T> Packet<T> {
         Packet {
             head: Head {
                 is_select: false,
-                told: Cell::new(WaiterEvent::Nothing),
+                event: Cell::new(WaiterEvent::Nothing),
             },
             msg: UnsafeCell::new(msg),
         }
@@ -145,9 +145,9 @@ pub(super) enum Side {
 /// The operations that a select waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SelectWait {
-    /// For a choice.
+    /// Until an operation is chosen for the select.
     Choice,
-    /// For the information that an operation is possible.
+    /// Until an operation is possible; none is chosen (`Select::ready`).
     Readiness,
 }
 
@@ -241,25 +241,25 @@ impl<T> Core<T> {
     ///
     /// # Safety
     ///
-    /// As [`WaitQueue::push_back`]; the slot of the link points to a head or a packet, which stays
-    /// valid as long as the link does.
+    /// As [`WaitQueue::push_back`]; the slot of the node points to a head or a packet, which stays
+    /// valid as long as the node does.
     #[inline]
     pub(super) unsafe fn enqueue(
         &self,
         side: Side,
-        link: &WaitNode,
+        node: &WaitNode,
         wait: SelectWait,
-        here: &WaitCtx<'_>,
+        ctx: &WaitCtx<'_>,
     ) {
         // SAFETY: by the contract of this function.
-        unsafe { self.waiters(side, wait).push_back(link) };
+        unsafe { self.waiters(side, wait).push_back(node) };
         if wait == SelectWait::Choice {
             // A watcher of the other side could meet this waiter.
             let other = match side {
                 Side::Send => Side::Recv,
                 Side::Recv => Side::Send,
             };
-            self.notify(other, here);
+            self.notify(other, ctx);
         }
     }
 
@@ -273,54 +273,54 @@ impl<T> Core<T> {
 
     /// Readies the watchers of a side, after an operation of this side became possible.
     #[inline]
-    pub(super) fn notify(&self, side: Side, here: &WaitCtx<'_>) {
+    pub(super) fn notify(&self, side: Side, ctx: &WaitCtx<'_>) {
         if !self.watchers(side).is_empty() {
-            self.ready_watchers(side, here);
+            self.ready_watchers(side, ctx);
         }
     }
 
     #[cold]
-    fn ready_watchers(&self, side: Side, here: &WaitCtx<'_>) {
+    fn ready_watchers(&self, side: Side, ctx: &WaitCtx<'_>) {
         while let Some(taken) = self.watchers(side).take() {
-            taken.ready(here);
+            taken.ready(ctx);
         }
     }
 
     #[inline]
-    fn store(&mut self, msg: T, here: &WaitCtx<'_>) {
+    fn store(&mut self, msg: T, ctx: &WaitCtx<'_>) {
         self.buffer.push(msg);
-        self.notify(Side::Recv, here);
+        self.notify(Side::Recv, ctx);
     }
 
-    /// Hands the message to a receiver that was taken.
+    /// Gives the message to a receiver that was taken from its queue.
     #[inline]
     fn hand_over(&mut self, taken: &Dequeued, msg: T) {
         let head = head_of(taken);
         if head.is_select {
             self.claims += 1;
             self.buffer.push(msg);
-            head.told.set(WaiterEvent::Chosen);
+            head.event.set(WaiterEvent::Chosen);
         } else {
             let packet = taken.slot().cast::<Packet<T>>();
             // SAFETY: as in `head_of`; a head that is not a select's begins a packet of T.
             unsafe { (*(*packet).msg.get()).write(msg) };
-            head.told.set(WaiterEvent::Done);
+            head.event.set(WaiterEvent::Done);
         }
     }
 
-    /// Takes the message of a sender that was taken. A select gets a promise instead: `None`.
+    /// Takes the message of a sender that was taken from its queue. A select gets a promise instead: `None`.
     #[inline]
     fn take_over(&mut self, taken: &Dequeued) -> Option<T> {
         let head = head_of(taken);
         if head.is_select {
             self.promises += 1;
-            head.told.set(WaiterEvent::Chosen);
+            head.event.set(WaiterEvent::Chosen);
             return None;
         }
         let packet = taken.slot().cast::<Packet<T>>();
         // SAFETY: as in `hand_over`; `WaiterEvent::Done` informs the sender that its message was taken.
         let msg = unsafe { (*packet).take() };
-        head.told.set(WaiterEvent::Done);
+        head.event.set(WaiterEvent::Done);
         Some(msg)
     }
 
@@ -329,7 +329,7 @@ impl<T> Core<T> {
     pub(super) fn offer(
         &mut self,
         msg: T,
-        here: &WaitCtx<'_>,
+        ctx: &WaitCtx<'_>,
     ) -> Result<Option<Dequeued>, (T, Refused)> {
         if self.no_receivers {
             return Err((msg, Refused::Disconnected));
@@ -339,7 +339,7 @@ impl<T> Core<T> {
             return Ok(Some(taken));
         }
         if self.has_place() {
-            self.store(msg, here);
+            self.store(msg, ctx);
             return Ok(None);
         }
         Err((msg, Refused::Blocked))
@@ -347,11 +347,11 @@ impl<T> Core<T> {
 
     /// A receiver's attempt.
     #[inline]
-    pub(super) fn pull(&mut self, here: &WaitCtx<'_>) -> TryReceived<T> {
+    pub(super) fn pull(&mut self, ctx: &WaitCtx<'_>) -> TryReceived<T> {
         if self.n_free() != 0
             && let Some(msg) = self.buffer.pop()
         {
-            return TryReceived::Message(msg, self.refill(here));
+            return TryReceived::Message(msg, self.refill(ctx));
         }
         if let Some(taken) = self.senders.take() {
             return match self.take_over(&taken) {
@@ -370,16 +370,16 @@ impl<T> Core<T> {
 
     /// Called when a place may have become free. Gives it to the first waiting sender.
     #[inline]
-    fn refill(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
+    fn refill(&mut self, ctx: &WaitCtx<'_>) -> Option<Dequeued> {
         if !self.has_place() {
             return None;
         }
         let Some(taken) = self.senders.take() else {
-            self.notify(Side::Send, here);
+            self.notify(Side::Send, ctx);
             return None;
         };
         if let Some(msg) = self.take_over(&taken) {
-            self.store(msg, here);
+            self.store(msg, ctx);
         }
         Some(taken)
     }
@@ -389,18 +389,18 @@ impl<T> Core<T> {
     pub(super) fn choose(
         &mut self,
         side: Side,
-        here: &WaitCtx<'_>,
+        ctx: &WaitCtx<'_>,
     ) -> Option<(WaiterEvent, Option<Dequeued>)> {
         match side {
             Side::Send => self.choose_send(),
-            Side::Recv => self.choose_recv(here),
+            Side::Recv => self.choose_recv(ctx),
         }
     }
 
-    fn choose_recv(&mut self, here: &WaitCtx<'_>) -> Option<(WaiterEvent, Option<Dequeued>)> {
+    fn choose_recv(&mut self, ctx: &WaitCtx<'_>) -> Option<(WaiterEvent, Option<Dequeued>)> {
         if self.n_free() != 0 {
             self.claims += 1;
-            return Some((WaiterEvent::Chosen, self.refill(here)));
+            return Some((WaiterEvent::Chosen, self.refill(ctx)));
         }
         if let Some(taken) = self.senders.take() {
             if let Some(msg) = self.take_over(&taken) {
@@ -421,7 +421,7 @@ impl<T> Core<T> {
             return Some((WaiterEvent::Chosen, None));
         }
         let taken = self.receivers.take()?;
-        head_of(&taken).told.set(WaiterEvent::Chosen);
+        head_of(&taken).event.set(WaiterEvent::Chosen);
         self.claims += 1;
         self.promises += 1;
         Some((WaiterEvent::Chosen, Some(taken)))
@@ -445,13 +445,13 @@ impl<T> Core<T> {
     /// channel then holds one more than its capacity. Returns the waiter to ready.
     ///
     /// [`Core::give_up`] does it for a receiver that waits for its message.
-    pub(super) fn abandon_claim(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
+    pub(super) fn abandon_claim(&mut self, ctx: &WaitCtx<'_>) -> Option<Dequeued> {
         self.claims -= 1;
         if self.n_free() == 0 {
             return None;
         }
         let Some(taken) = self.receivers.take() else {
-            self.notify(Side::Recv, here);
+            self.notify(Side::Recv, ctx);
             return None;
         };
         if let Some(msg) = self.buffer.pop() {
@@ -462,9 +462,9 @@ impl<T> Core<T> {
 
     /// Gives back the claim of a receiver that no longer waits for its message, which was promised.
     /// Returns the waiter to ready.
-    pub(super) fn give_up(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
+    pub(super) fn give_up(&mut self, ctx: &WaitCtx<'_>) -> Option<Dequeued> {
         self.orphans = self.promises.min(self.orphans + 1);
-        self.abandon_claim(here)
+        self.abandon_claim(ctx)
     }
 
     fn end_promise(&mut self) {
@@ -479,7 +479,7 @@ impl<T> Core<T> {
 
     /// Gives back a promise that is not completed. Its place goes to other senders, and a receiver
     /// that has a claim to the message starts again. Returns the waiter to ready.
-    pub(super) fn abandon_promise(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
+    pub(super) fn abandon_promise(&mut self, ctx: &WaitCtx<'_>) -> Option<Dequeued> {
         self.end_promise();
         if self.no_receivers {
             return None;
@@ -488,10 +488,10 @@ impl<T> Core<T> {
             && let Some(taken) = self.claimants.take()
         {
             self.claims -= 1;
-            head_of(&taken).told.set(WaiterEvent::Again);
+            head_of(&taken).event.set(WaiterEvent::Again);
             return Some(taken);
         }
-        self.refill(here)
+        self.refill(ctx)
     }
 
     /// Notes that a side has no handles any more. Returns the messages that can no longer be
@@ -510,7 +510,7 @@ impl<T> Core<T> {
     }
 
     /// Sends the message of a promise.
-    pub(super) fn fulfil(&mut self, msg: T, here: &WaitCtx<'_>) -> Result<Option<Dequeued>, T> {
+    pub(super) fn fulfil(&mut self, msg: T, ctx: &WaitCtx<'_>) -> Result<Option<Dequeued>, T> {
         self.end_promise();
         if self.no_receivers {
             return Err(msg);
@@ -529,7 +529,7 @@ impl<T> Core<T> {
             self.hand_over(&taken, msg);
             return Ok(Some(taken));
         }
-        self.store(msg, here);
+        self.store(msg, ctx);
         Ok(None)
     }
 
@@ -540,7 +540,7 @@ impl<T> Core<T> {
         for _ in 0..most {
             let taken = self.queue(side).take().or_else(|| self.take_claimant(side));
             if let Some(taken) = taken {
-                head_of(&taken).told.set(WaiterEvent::Disconnected);
+                head_of(&taken).event.set(WaiterEvent::Disconnected);
                 list.push(taken);
             } else if let Some(taken) = self.watchers(side).take() {
                 list.push(taken);
@@ -565,7 +565,7 @@ impl<T> Core<T> {
 #[inline]
 pub(super) fn head_of(taken: &Dequeued) -> &Head {
     // SAFETY:
-    // - the slot of a link points to the head of a select, or to a packet, which begins with one;
+    // - the slot of a node points to the head of a select, or to a packet, which begins with one;
     // - the frame of a taken waiter belongs to the taker until the waiter is readied.
     unsafe { &*taken.slot().cast::<Head>() }
 }

@@ -31,12 +31,12 @@ pub(super) struct Ready {
 
 impl ReadyList {
     /// Adds a channel of a receiver, which is disconnected now if `is_ready`.
-    pub(super) fn add(&mut self, is_ready: bool, here: &WaitCtx<'_>) -> Ready {
+    pub(super) fn add(&mut self, is_ready: bool, ctx: &WaitCtx<'_>) -> Ready {
         let channel = Receiver::closing(None);
         let key = self.n_added;
         if let Some(alarm) = channel.alarm() {
             // Nobody waits in it yet.
-            alarm.put(is_ready, here, &mut DequeuedList::new());
+            alarm.put(is_ready, ctx, &mut DequeuedList::new());
             self.alarms.insert(key, Arc::clone(alarm));
             self.n_added += 1;
         }
@@ -44,16 +44,16 @@ impl ReadyList {
     }
 
     /// Removes the channel of a receiver that is dropped, and disconnects it: nobody will change it.
-    pub(super) fn remove(&mut self, ready: &Ready, here: &WaitCtx<'_>, woken: &mut DequeuedList) {
+    pub(super) fn remove(&mut self, ready: &Ready, ctx: &WaitCtx<'_>, woken: &mut DequeuedList) {
         if let Some(removed) = self.alarms.remove(&ready.key) {
-            removed.put(true, here, woken);
+            removed.put(true, ctx, woken);
         }
     }
 
     /// Disconnects all channels: each receiver has something to receive.
-    pub(super) fn raise(&self, here: &WaitCtx<'_>, woken: &mut DequeuedList) {
+    pub(super) fn raise(&self, ctx: &WaitCtx<'_>, woken: &mut DequeuedList) {
         for alarm in self.alarms.values() {
-            alarm.put(true, here, woken);
+            alarm.put(true, ctx, woken);
         }
     }
 }
@@ -62,10 +62,10 @@ impl ReadyList {
 pub(super) fn put(
     receiver: &Receiver<Infallible>,
     is_closed: bool,
-    here: &WaitCtx<'_>,
+    ctx: &WaitCtx<'_>,
     woken: &mut DequeuedList,
 ) {
     if let Some(alarm) = receiver.alarm() {
-        alarm.put(is_closed, here, woken);
+        alarm.put(is_closed, ctx, woken);
     }
 }

@@ -31,11 +31,11 @@ impl Sides {
     pub(super) fn add_receiver(
         &mut self,
         closed: &Closed,
-        here: &WaitCtx<'_>,
+        ctx: &WaitCtx<'_>,
         woken: &mut DequeuedList,
     ) {
         self.n_receivers += 1;
-        ready::put(&closed.0, false, here, woken);
+        ready::put(&closed.0, false, ctx, woken);
     }
 
     /// Removes a receiver, with its channel for a select. Returns whether it was the last one.
@@ -43,16 +43,16 @@ impl Sides {
         &mut self,
         ready: Option<&Ready>,
         closed: &Closed,
-        here: &WaitCtx<'_>,
+        ctx: &WaitCtx<'_>,
         woken: &mut DequeuedList,
     ) -> bool {
         if let Some(ready) = ready {
-            self.ready.remove(ready, here, woken);
+            self.ready.remove(ready, ctx, woken);
         }
         self.n_receivers -= 1;
         let is_last = self.n_receivers == 0;
         if is_last {
-            ready::put(&closed.0, true, here, woken);
+            ready::put(&closed.0, true, ctx, woken);
         }
         is_last
     }
@@ -206,11 +206,11 @@ macro_rules! sender {
         /// receives what is left.
         impl<T> Drop for Sender<T> {
             fn drop(&mut self) {
-                self.shared.state.update_in_place(|state, here, woken| {
+                self.shared.state.update_in_place(|state, ctx, woken| {
                     state.sides.n_senders -= 1;
                     if state.sides.n_senders == 0 {
                         woken.append(state.queue().take_all());
-                        state.sides.ready.raise(here, woken);
+                        state.sides.ready.raise(ctx, woken);
                     }
                 });
             }

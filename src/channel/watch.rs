@@ -147,20 +147,20 @@ impl<T> Shared<T> {
 
     /// Counts a change. Returns the waiters, who will see it.
     fn take_all(&self) -> Woken {
-        let here = WaitCtx::enter();
+        let ctx = WaitCtx::enter();
         let mut woken = DequeuedList::new();
-        let state = self.state.lock(&here);
+        let state = self.state.lock(&ctx);
         self.version.store(self.version() + 1, Ordering::Relaxed);
         woken.append(state.queue().take_all());
-        state.sides.ready.raise(&here, &mut woken);
+        state.sides.ready.raise(&ctx, &mut woken);
         drop(state);
-        drop(here);
+        drop(ctx);
         Woken::new(woken)
     }
 
     fn add_receiver(self: &Arc<Self>, seen: Option<u64>) -> Receiver<T> {
-        let seen = self.state.update(|state, here, woken| {
-            state.sides.add_receiver(&self.closed, here, woken);
+        let seen = self.state.update(|state, ctx, woken| {
+            state.sides.add_receiver(&self.closed, ctx, woken);
             seen.unwrap_or(self.version())
         });
         Receiver::new(Arc::clone(self), seen)
@@ -360,7 +360,7 @@ impl<T> Receiver<T> {
     }
 
     /// Marks the present value as seen. Returns whether it was not. The lock is held.
-    fn see(&self, state: &State, here: &WaitCtx<'_>) -> bool {
+    fn see(&self, state: &State, ctx: &WaitCtx<'_>) -> bool {
         let version = self.shared.version();
         if self.seen.load(Ordering::Relaxed) == version {
             return false;
@@ -370,7 +370,7 @@ impl<T> Receiver<T> {
             && let Some(ready) = self.ready.get()
         {
             // Nobody is woken by that.
-            ready::put(&ready.channel, false, here, &mut DequeuedList::new());
+            ready::put(&ready.channel, false, ctx, &mut DequeuedList::new());
         }
         true
     }
@@ -383,7 +383,7 @@ impl<T> Receiver<T> {
     pub fn mark_unchanged(&self) {
         self.shared
             .state
-            .update(|state, here, _| self.see(state, here));
+            .update(|state, ctx, _| self.see(state, ctx));
     }
 
     /// Marks the present value as not seen: the next [`Receiver::changed`] returns at once.
@@ -403,11 +403,11 @@ impl<T> Receiver<T> {
     /// assert_eq!(*rx.borrow(), "config");
     /// ```
     pub fn mark_changed(&self) {
-        self.shared.state.update(|state, here, woken| {
+        self.shared.state.update(|state, ctx, woken| {
             self.seen
                 .store(self.shared.version() - 1, Ordering::Relaxed);
             if let Some(ready) = self.ready.get() {
-                ready::put(&ready.channel, true, here, woken);
+                ready::put(&ready.channel, true, ctx, woken);
             }
             // Others may wait in this receiver.
             woken.append(state.queue().take_all());
@@ -446,18 +446,18 @@ impl<T> Receiver<T> {
         is_there: impl Fn(&State, &WaitCtx<'_>) -> bool,
     ) -> Result<(), Refused> {
         park::end_if_late();
-        let terms = WaitOptions::new(Reason::ChanRecv)
+        let options = WaitOptions::new(Reason::ChanRecv)
             .until(deadline_ns)
             .by_context(true);
-        let poll = |state: &mut State, here: &WaitCtx<'_>| {
-            if is_there(state, here) {
+        let poll = |state: &mut State, ctx: &WaitCtx<'_>| {
+            if is_there(state, ctx) {
                 Some(Ok(()))
             } else {
                 (state.sides.n_senders == 0).then_some(Err(Refused::Disconnected))
             }
         };
         loop {
-            return match self.shared.state.wait_for(terms, poll) {
+            return match self.shared.state.wait_for(options, poll) {
                 Ok(Err(disconnected)) => {
                     note_disconnect();
                     Err(disconnected)
@@ -499,7 +499,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(last, 3);
     /// ```
     pub fn changed(&self) -> Result<(), RecvError> {
-        self.wait_until(NEVER, |state, here| self.see(state, here))
+        self.wait_until(NEVER, |state, ctx| self.see(state, ctx))
             .map_err(|_| RecvError)
     }
 
@@ -543,7 +543,7 @@ impl<T> Receiver<T> {
     }
 
     fn changed_until(&self, deadline_ns: u64) -> Result<(), RecvTimeoutError> {
-        self.wait_until(deadline_ns, |state, here| self.see(state, here))
+        self.wait_until(deadline_ns, |state, ctx| self.see(state, ctx))
             .map_err(timeout_error)
     }
 
@@ -648,11 +648,11 @@ impl<T> Receiver<T> {
         if let Some(ready) = self.ready.get() {
             return &ready.channel;
         }
-        self.shared.state.update(|state, here, _| {
+        self.shared.state.update(|state, ctx, _| {
             if self.ready.get().is_none() {
                 let is_new = self.seen.load(Ordering::Relaxed) != self.shared.version();
                 let is_ready = is_new || state.sides.n_senders == 0;
-                let _ = self.ready.set(state.sides.ready.add(is_ready, here));
+                let _ = self.ready.set(state.sides.ready.add(is_ready, ctx));
             }
         });
         &self.ready.get().expect("it was set above").channel
@@ -691,9 +691,9 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.shared.state.update_in_place(|state, here, woken| {
+        self.shared.state.update_in_place(|state, ctx, woken| {
             let sides = &mut state.sides;
-            sides.remove_receiver(self.ready.get(), &self.shared.closed, here, woken);
+            sides.remove_receiver(self.ready.get(), &self.shared.closed, ctx, woken);
         });
     }
 }

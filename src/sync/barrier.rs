@@ -103,8 +103,8 @@ impl Barrier {
     ///
     /// The reason why the wait ended early. The caller then does not count as arrived.
     pub(crate) fn meet(&self, by_context: bool) -> Result<BarrierWaitResult, WaitError> {
-        let here = WaitCtx::enter();
-        let queue = self.list.lock(&here);
+        let ctx = WaitCtx::enter();
+        let queue = self.list.lock(&ctx);
         let arrived = self.arrived.load(Ordering::Relaxed) + 1;
         let generation = self.generation.load(Ordering::Relaxed);
         if arrived >= self.n {
@@ -113,7 +113,7 @@ impl Barrier {
                 .store(generation.wrapping_add(1), Ordering::Relaxed);
             let all = queue.take_all();
             drop(queue);
-            all.ready(&here);
+            all.ready(&ctx);
             return Ok(BarrierWaitResult(true));
         }
         self.arrived.store(arrived, Ordering::Relaxed);
@@ -127,8 +127,8 @@ impl Barrier {
             }
             DequeuedList::new()
         };
-        let terms = WaitOptions::new(Reason::Barrier).by_context(by_context);
-        match queue.wait(here, QueueEnd::Last, 0, terms, leave) {
+        let options = WaitOptions::new(Reason::Barrier).by_context(by_context);
+        match queue.wait(ctx, QueueEnd::Last, 0, options, leave) {
             Err(gave_up) if !have_met.get() => Err(gave_up),
             _ => Ok(BarrierWaitResult(false)),
         }

@@ -4,7 +4,7 @@
 //! |----------------------------------------|---------------------------------------|
 //! | 1. lock the list                       | 1. (change the condition, unlock      |
 //! | 2. unlock the mutex                    |    the mutex)                         |
-//! | 3. push a link and wait; the list's    | 2. lock the list                      |
+//! | 3. push a node and wait; the list's    | 2. lock the list                      |
 //! |    lock is released once the wait is   | 3. take one waiter, or all            |
 //! |    visible                             | 4. unlock the list, ready the waiters |
 //! | 4. lock the mutex                      |                                       |
@@ -262,10 +262,10 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         deadline_ns: u64,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
-        let terms = WaitOptions::new(Reason::Condvar)
+        let options = WaitOptions::new(Reason::Condvar)
             .until(deadline_ns)
             .by_context(true);
-        let (guard, notified) = self.wait_on(guard, terms);
+        let (guard, notified) = self.wait_on(guard, options);
         map(guard, |guard| (guard, WaitTimeoutResult(notified.is_err())))
     }
 
@@ -281,12 +281,12 @@ impl Condvar {
     fn wait_on<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
-        terms: WaitOptions,
+        options: WaitOptions,
     ) -> (LockResult<MutexGuard<'a, T>>, Result<(), WaitError>) {
         park::perturb();
         let (mutex, poison) = guard.into_lock();
         let notified = self
-            .wait_raw(mutex.raw(), terms)
+            .wait_raw(mutex.raw(), options)
             .unwrap_or_else(|_| waitlist::unwind());
         (mutex.guard_again(poison), notified)
     }
@@ -300,22 +300,22 @@ impl Condvar {
     fn wait_raw(
         &self,
         mutex: &RawMutex,
-        terms: WaitOptions,
+        options: WaitOptions,
     ) -> Result<Result<(), WaitError>, WaitError> {
-        let here = WaitCtx::enter();
-        let queue = self.list.lock(&here);
-        mutex.unlock_in(&here);
-        let told = queue.wait(here, QueueEnd::Last, 0, terms, |_| DequeuedList::new());
-        let must_unwind = told == Err(WaitError::CutShort) && !std::thread::panicking();
+        let ctx = WaitCtx::enter();
+        let queue = self.list.lock(&ctx);
+        mutex.unlock_in(&ctx);
+        let notified = queue.wait(ctx, QueueEnd::Last, 0, options, |_| DequeuedList::new());
+        let must_unwind = notified == Err(WaitError::CutShort) && !std::thread::panicking();
         if must_unwind {
             return Err(WaitError::CutShort);
         }
         let locked = mutex.lock();
-        if locked.is_err() && told.is_ok() {
+        if locked.is_err() && notified.is_ok() {
             // This waiter will unwind, so pass its notification on.
             self.notify_one();
         }
-        locked.map(|()| told.map(drop))
+        locked.map(|()| notified.map(drop))
     }
 
     /// Wakes the longest waiting waiter, if there is one. See [`Condvar::wait`] for an example.

@@ -15,7 +15,7 @@ use crate::sched::wait::park;
 ///
 /// # Poisoning
 ///
-/// As in `std`: once the initializer has panicked, every access panics. The same is true if the
+/// As in `std`: once the initializer has panicked, every access panics. So it is if the
 /// initializer was unwound because the runtime of its goroutine shut down, as it can run only once.
 ///
 /// # Blocking

@@ -253,16 +253,16 @@ impl Notify {
         deadline_ns: u64,
         by_context: bool,
     ) -> Result<(), WaitError> {
-        let here = WaitCtx::enter();
-        let mut state = self.state.lock(&here);
+        let ctx = WaitCtx::enter();
+        let mut state = self.state.lock(&ctx);
         if state.end_or_take(registered) {
             return Ok(());
         }
-        let terms = WaitOptions::new(Reason::Condvar)
+        let options = WaitOptions::new(Reason::Condvar)
             .until(deadline_ns)
             .by_context(by_context);
         let leave = |_: &Queue<'_>| DequeuedList::new();
-        match state.wait(here, 0, terms, leave) {
+        match state.wait(ctx, 0, options, leave) {
             Ok(_) => Ok(()),
             Err(WaitError::CutShort) => Err(WaitError::CutShort),
             // A permit that was stored after the wait had ended.

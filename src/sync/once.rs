@@ -298,8 +298,8 @@ impl Once {
     /// The reason why the wait ended early.
     #[track_caller]
     pub(crate) fn wait_in_context(&self, force: bool) -> Result<(), WaitError> {
-        let terms = WaitOptions::new(Reason::Once).by_context(true);
-        self.wait_while_on(terms, |state| {
+        let options = WaitOptions::new(Reason::Once).by_context(true);
+        self.wait_while_on(options, |state| {
             state != COMPLETE && (force || state != POISONED)
         })?;
         if !self.is_completed() {
@@ -316,18 +316,18 @@ impl Once {
 
     fn wait_while_on(
         &self,
-        terms: WaitOptions,
+        options: WaitOptions,
         unwanted: impl Fn(u32) -> bool,
     ) -> Result<(), WaitError> {
         while unwanted(self.state.load(Ordering::Acquire)) {
-            let here = WaitCtx::enter();
-            let queue = self.list.lock(&here);
+            let ctx = WaitCtx::enter();
+            let queue = self.list.lock(&ctx);
             // ORDERING: the end of a run stores the state before it takes the list's lock.
             if !unwanted(self.state.load(Ordering::Acquire)) {
                 break;
             }
             let leave = |_: &Queue<'_>| DequeuedList::new();
-            queue.wait(here, QueueEnd::Last, 0, terms, leave)?;
+            queue.wait(ctx, QueueEnd::Last, 0, options, leave)?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! A pool of objects that are expensive to make.
 //!
 //! Each P has a list of its own, so goroutines on different Ps do not contend, and an object is
-//! mostly used again by the core that used it last. The lists are bounded. What does not fit into
-//! one goes to the list that all share, and what does not fit there is dropped. A caller whose own
+//! mostly used again by the core that used it last. The lists are bounded. An object that does not fit into
+//! one goes to the list that all share, or is dropped if that is full. A caller whose own
 //! list is empty looks into the shared list, and then into those of the other Ps.
 
 use std::fmt;
@@ -223,7 +223,7 @@ impl<T> Lists<T> {
 
     fn put(&self, object: T) {
         let mut left = Some(object);
-        // What no list has room for is dropped at the end, when no lock is held.
+        // An object for which no list has room is dropped at the end, when no lock is held.
         for list in self.of_caller().into_iter().chain([&self.shared]) {
             let Some(object) = left.take() else { break };
             left = list.put(object, self.capacity);

@@ -174,7 +174,7 @@ impl RawMutex {
     }
 
     #[cold]
-    fn lock_contended(&self, terms: WaitOptions) -> Result<(), WaitError> {
+    fn lock_contended(&self, options: WaitOptions) -> Result<(), WaitError> {
         let mut me = Contender {
             woken: false,
             since_ns: None,
@@ -190,17 +190,17 @@ impl RawMutex {
                 Some(_) => QueueEnd::First,
             };
             let since_ns = *me.since_ns.get_or_insert_with(clock::now_ns);
-            let here = WaitCtx::enter();
-            let queue = self.list.lock(&here);
+            let ctx = WaitCtx::enter();
+            let queue = self.list.lock(&ctx);
             if self.take_or_queue(&me) {
                 return Ok(());
             }
-            let told = queue.wait(here, place, 0, terms, |q| self.leave(q))?;
+            let result = queue.wait(ctx, place, 0, options, |q| self.leave(q))?;
             let now_ns = clock::now_ns();
             if now_ns.saturating_sub(since_ns) > STARVES_AFTER_NS {
                 me.starves_at_ns = Some(now_ns);
             }
-            if told == HANDED_OVER {
+            if result == HANDED_OVER {
                 self.note_holder(&me);
                 return Ok(());
             }
@@ -290,23 +290,23 @@ impl RawMutex {
         if !self.is_for_unlocker(now) {
             return;
         }
-        let here = WaitCtx::enter_in_place();
-        if let Some((taken, handed_over)) = self.pick(&here) {
+        let ctx = WaitCtx::enter_in_place();
+        if let Some((taken, handed_over)) = self.pick(&ctx) {
             let give_way = may_give_way && handed_over && taken.is_goroutine();
-            taken.ready(&here);
+            taken.ready(&ctx);
             if give_way {
-                here.give_way();
+                ctx.give_way();
             }
         }
     }
 
     /// As [`RawMutex::unlock`], for a caller that is already inside the scheduler.
-    pub(crate) fn unlock_in(&self, here: &WaitCtx<'_>) {
+    pub(crate) fn unlock_in(&self, ctx: &WaitCtx<'_>) {
         let before = self.state.fetch_sub(LOCKED, Ordering::Release);
         if self.is_for_unlocker(before - LOCKED)
-            && let Some((taken, _)) = self.pick(here)
+            && let Some((taken, _)) = self.pick(ctx)
         {
-            taken.ready(here);
+            taken.ready(ctx);
         }
     }
 
@@ -321,8 +321,8 @@ impl RawMutex {
     }
 
     /// Takes the waiter to wake; `true` if it was given the lock.
-    fn pick(&self, here: &WaitCtx<'_>) -> Option<(Dequeued, bool)> {
-        let queue = self.list.lock(here);
+    fn pick(&self, ctx: &WaitCtx<'_>) -> Option<(Dequeued, bool)> {
+        let queue = self.list.lock(ctx);
         let mut now = self.state.load(Ordering::Relaxed);
         let mine = loop {
             // The current holder will serve the queue when it unlocks.
@@ -352,7 +352,7 @@ impl RawMutex {
         }
         let taken = taken?;
         if mine == LOCKED {
-            taken.tell(HANDED_OVER);
+            taken.report(HANDED_OVER);
         }
         Some((taken, mine == LOCKED))
     }

@@ -103,8 +103,8 @@ fn loom_mutex_hands_over() {
             spawn(&guarded, Guarded::lock_and_add),
         ];
         {
-            let here = WaitCtx::enter();
-            let queue = guarded.mutex.list.lock(&here);
+            let ctx = WaitCtx::enter();
+            let queue = guarded.mutex.list.lock(&ctx);
             if !queue.is_empty() {
                 guarded.mutex.state.fetch_or(STARVING, Ordering::Relaxed);
             }
@@ -122,12 +122,12 @@ fn loom_mutex_hands_over() {
 fn wait_for(guarded: &Guarded, n: u32, deadline_ns: u64) {
     assert!(guarded.mutex.lock().is_ok());
     while guarded.get() < n {
-        let here = WaitCtx::enter();
-        let queue = guarded.list.lock(&here);
-        guarded.mutex.unlock_in(&here);
+        let ctx = WaitCtx::enter();
+        let queue = guarded.list.lock(&ctx);
+        guarded.mutex.unlock_in(&ctx);
         let leave = |_: &Queue<'_>| DequeuedList::new();
-        let terms = WaitOptions::new(Reason::Condvar).until(deadline_ns);
-        let _ = queue.wait(here, QueueEnd::Last, 0, terms, leave);
+        let options = WaitOptions::new(Reason::Condvar).until(deadline_ns);
+        let _ = queue.wait(ctx, QueueEnd::Last, 0, options, leave);
         assert!(guarded.mutex.lock().is_ok());
         if deadline_ns != NEVER {
             break;
@@ -178,8 +178,8 @@ fn loom_condvar_timeout_and_notification() {
 
 /// Takes the lock, or gives up at once.
 fn add_or_give_up(guarded: &Guarded) {
-    let terms = WaitOptions::new(Reason::Mutex).until(0);
-    if guarded.mutex.lock_contended(terms).is_ok() {
+    let options = WaitOptions::new(Reason::Mutex).until(0);
+    if guarded.mutex.lock_contended(options).is_ok() {
         guarded.add();
         guarded.mutex.unlock();
     }
@@ -210,8 +210,8 @@ fn loom_mutex_hands_over_past_one_that_gives_up() {
         let hasty = spawn(&guarded, add_or_give_up);
         let other = spawn(&guarded, Guarded::lock_and_add);
         {
-            let here = WaitCtx::enter();
-            let queue = guarded.mutex.list.lock(&here);
+            let ctx = WaitCtx::enter();
+            let queue = guarded.mutex.list.lock(&ctx);
             if !queue.is_empty() {
                 guarded.mutex.state.fetch_or(STARVING, Ordering::Relaxed);
             }

@@ -25,7 +25,7 @@ const QUEUED: u32 = 2;
 const READER: u32 = 4;
 const MOST: u32 = u32::MAX - READER + 1;
 
-/// How the lock is taken. A waiter stores its mode in the slot of its link.
+/// How the lock is taken. A waiter stores its mode in the slot of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Mode {
@@ -108,16 +108,16 @@ impl RawRwLock {
     }
 
     #[cold]
-    fn lock_contended(&self, mode: Mode, terms: WaitOptions) -> Result<(), WaitError> {
+    fn lock_contended(&self, mode: Mode, options: WaitOptions) -> Result<(), WaitError> {
         let now = self.state.load(Ordering::Relaxed);
         assert!(now < MOST, "too many active read locks on RwLock");
-        let here = WaitCtx::enter();
-        let queue = self.list.lock(&here);
+        let ctx = WaitCtx::enter();
+        let queue = self.list.lock(&ctx);
         if self.take_or_queue(mode) {
             return Ok(());
         }
         let leave = |queue: &Queue<'_>| self.hand_over(queue);
-        queue.wait(here, QueueEnd::Last, mode as usize, terms, leave)?;
+        queue.wait(ctx, QueueEnd::Last, mode as usize, options, leave)?;
         Ok(())
     }
 
@@ -160,11 +160,11 @@ impl RawRwLock {
 
     #[cold]
     fn serve(&self) {
-        let here = WaitCtx::enter_in_place();
-        let queue = self.list.lock(&here);
+        let ctx = WaitCtx::enter_in_place();
+        let queue = self.list.lock(&ctx);
         let next = self.hand_over(&queue);
         drop(queue);
-        next.ready(&here);
+        next.ready(&ctx);
     }
 
     /// Takes the waiters at the head of the queue that can hold the lock together, and gives it to

@@ -109,8 +109,8 @@ fn loom_rwlock_meets_one_that_gives_up() {
         let guarded = Guarded::new();
         assert!(guarded.lock.lock(Mode::Read).is_ok());
         let hasty = spawn(&guarded, |guarded| {
-            let terms = WaitOptions::new(Reason::RwLock).until(0);
-            if guarded.lock.lock_contended(Mode::Write, terms).is_ok() {
+            let options = WaitOptions::new(Reason::RwLock).until(0);
+            if guarded.lock.lock_contended(Mode::Write, options).is_ok() {
                 // SAFETY: the lock is held.
                 guarded.value.with_mut(|n| unsafe { *n += 1 });
                 guarded.lock.unlock(Mode::Write);

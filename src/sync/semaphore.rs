@@ -27,7 +27,7 @@ const CLOSED: u64 = 2;
 const PERMIT: u64 = 4;
 
 /// Result reported to waiters when the semaphore is closed.
-const TOLD_CLOSED: usize = TAKEN + 1;
+const CLOSED_MEANWHILE: usize = TAKEN + 1;
 
 /// A weighted counting semaphore: a number of permits, of which each caller acquires as many as it
 /// needs.
@@ -253,18 +253,18 @@ impl Semaphore {
 
     #[cold]
     fn wait(&self, n: usize, deadline_ns: u64) -> Result<SemaphorePermit<'_>, Refused> {
-        let here = WaitCtx::enter();
-        let queue = self.list.lock(&here);
+        let ctx = WaitCtx::enter();
+        let queue = self.list.lock(&ctx);
         match self.take(n, true) {
             Step::Dequeued => return Ok(self.permit(n)),
             Step::Closed => return Err(Refused::Closed),
             Step::MustWait => {}
         }
         let leave = |queue: &Queue<'_>| self.hand_out(queue);
-        let terms = WaitOptions::new(Reason::Semaphore)
+        let options = WaitOptions::new(Reason::Semaphore)
             .until(deadline_ns)
             .by_context(true);
-        match queue.wait(here, QueueEnd::Last, n, terms, leave) {
+        match queue.wait(ctx, QueueEnd::Last, n, options, leave) {
             Ok(TAKEN) => Ok(self.permit(n)),
             Ok(_) => Err(Refused::Closed),
             Err(WaitError::TimedOut) => Err(Refused::TimedOut),
@@ -359,11 +359,11 @@ impl Semaphore {
 
     #[cold]
     fn serve(&self) {
-        let here = WaitCtx::enter_in_place();
-        let queue = self.list.lock(&here);
+        let ctx = WaitCtx::enter_in_place();
+        let queue = self.list.lock(&ctx);
         let next = self.hand_out(&queue);
         drop(queue);
-        next.ready(&here);
+        next.ready(&ctx);
     }
 
     /// Takes the first waiters, as long as the available permits are enough for them.
@@ -414,17 +414,17 @@ impl Semaphore {
     /// assert_eq!(permit.num_permits(), 1);
     /// ```
     pub fn close(&self) {
-        let here = WaitCtx::enter();
-        let queue = self.list.lock(&here);
+        let ctx = WaitCtx::enter();
+        let queue = self.list.lock(&ctx);
         self.state.fetch_or(CLOSED, Ordering::Relaxed);
         let mut refused = DequeuedList::new();
         while let Some(taken) = queue.take() {
-            taken.tell(TOLD_CLOSED);
+            taken.report(CLOSED_MEANWHILE);
             refused.push(taken);
         }
         self.state.fetch_and(!QUEUED, Ordering::Relaxed);
         drop(queue);
-        refused.ready(&here);
+        refused.ready(&ctx);
     }
 
     /// Whether [`Semaphore::close`] was called.

@@ -168,8 +168,8 @@ impl<K: Eq + Hash, V> SingleFlight<K, V> {
         }
     }
 
-    /// Forgets the call that runs for this key: the next call runs its own closure at once. Those
-    /// that wait already get the result that they wait for. Returns whether there was a call.
+    /// Forgets the call that runs for this key: the next call runs its own closure at once. Callers
+    /// that wait already get the result of the forgotten one. Returns whether there was a call.
     ///
     /// # Blocking
     ///
@@ -270,9 +270,9 @@ impl<V> InFlight<V> {
     /// # Errors
     ///
     /// The reason why the wait ended early.
-    fn wait(&self, terms: WaitOptions) -> Result<(), WaitError> {
+    fn wait(&self, options: WaitOptions) -> Result<(), WaitError> {
         let has_ended = |state: &mut State<V>| matches!(state, State::Ended(_)).then_some(());
-        self.0.state.wait_for(terms, |state, _| has_ended(state))
+        self.0.state.wait_for(options, |state, _| has_ended(state))
     }
 
     /// As [`InFlight::wait`], until the ambient context is done.

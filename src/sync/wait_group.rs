@@ -247,8 +247,8 @@ impl Group {
 
     #[cold]
     fn add_and_wake(&self, n: i64) -> Added {
-        let here = WaitCtx::enter_in_place();
-        let queue = self.list.lock(&here);
+        let ctx = WaitCtx::enter_in_place();
+        let queue = self.list.lock(&ctx);
         let added = self.add(n, true);
         let waiters = if added == Added::WakesAll {
             queue.take_all()
@@ -256,14 +256,14 @@ impl Group {
             DequeuedList::new()
         };
         drop(queue);
-        waiters.ready(&here);
+        waiters.ready(&ctx);
         added
     }
 
     #[cold]
     fn wait(&self, by_context: bool) -> Result<(), WaitError> {
-        let here = WaitCtx::enter();
-        let queue = self.list.lock(&here);
+        let ctx = WaitCtx::enter();
+        let queue = self.list.lock(&ctx);
         let waits = self
             .state
             .fetch_update(Ordering::Acquire, Ordering::Acquire, |now| {
@@ -278,8 +278,8 @@ impl Group {
             }
             DequeuedList::new()
         };
-        let terms = WaitOptions::new(Reason::WaitGroup).by_context(by_context);
-        queue.wait(here, QueueEnd::Last, 0, terms, leave).map(drop)
+        let options = WaitOptions::new(Reason::WaitGroup).by_context(by_context);
+        queue.wait(ctx, QueueEnd::Last, 0, options, leave).map(drop)
     }
 }
 

@@ -71,27 +71,27 @@ impl WaitList {
 
     /// Takes the lock, until the returned queue is dropped or waited in.
     #[inline]
-    pub(crate) fn lock(&self, _here: &WaitCtx<'_>) -> Queue<'_> {
+    pub(crate) fn lock(&self, _ctx: &WaitCtx<'_>) -> Queue<'_> {
         self.lock.lock();
         Queue(self)
     }
 
     /// Wakes the longest waiting waiter; `false` if there is none.
     pub(crate) fn wake_one(&self) -> bool {
-        let here = WaitCtx::enter_in_place();
-        let taken = self.lock(&here).take();
+        let ctx = WaitCtx::enter_in_place();
+        let taken = self.lock(&ctx).take();
         let found = taken.is_some();
         if let Some(taken) = taken {
-            taken.ready(&here);
+            taken.ready(&ctx);
         }
         found
     }
 
     /// Wakes all current waiters.
     pub(crate) fn wake_all(&self) {
-        let here = WaitCtx::enter_in_place();
-        let all = self.lock(&here).take_all();
-        all.ready(&here);
+        let ctx = WaitCtx::enter_in_place();
+        let all = self.lock(&ctx).take_all();
+        all.ready(&ctx);
     }
 }
 
@@ -143,47 +143,47 @@ impl Queue<'_> {
     #[inline]
     pub(crate) fn wait(
         self,
-        here: WaitCtx<'_>,
+        ctx: WaitCtx<'_>,
         place: QueueEnd,
         asks: usize,
-        terms: WaitOptions,
+        options: WaitOptions,
         leave: impl FnOnce(&Queue<'_>) -> DequeuedList,
     ) -> Result<usize, WaitError> {
         let list = self.0;
-        let waiter = Waiter::new(&here);
-        let link = WaitNode::new(&waiter, TAKEN, ptr::without_provenance_mut(asks));
+        let waiter = Waiter::new(&ctx);
+        let node = WaitNode::new(&waiter, TAKEN, ptr::without_provenance_mut(asks));
         // SAFETY:
-        // - the lock is held, and the link is new;
-        // - link and waiter stay on this frame until the waiter was readied by its taker, or the
-        //   link was removed below.
+        // - the lock is held, and the node is new;
+        // - node and waiter stay on this frame until the waiter was readied by its taker, or the
+        //   node was removed below.
         unsafe {
             match place {
-                QueueEnd::First => list.queue.push_front(&link),
-                QueueEnd::Last => list.queue.push_back(&link),
+                QueueEnd::First => list.queue.push_front(&node),
+                QueueEnd::Last => list.queue.push_back(&node),
             }
         }
         std::mem::forget(self);
-        if let Some(told) = here.wait(&waiter, terms, || list.lock.unlock()) {
-            return Ok(told);
+        if let Some(result) = ctx.wait(&waiter, options, || list.lock.unlock()) {
+            return Ok(result);
         }
-        let here = WaitCtx::enter();
-        let queue = list.lock(&here);
-        list.queue.remove(&link);
+        let ctx = WaitCtx::enter();
+        let queue = list.lock(&ctx);
+        list.queue.remove(&node);
         let next = leave(&queue);
         drop(queue);
-        next.ready(&here);
-        drop(here);
-        Err(why_it_gave_up(terms))
+        next.ready(&ctx);
+        drop(ctx);
+        Err(why_it_gave_up(options))
     }
 }
 
-fn why_it_gave_up(terms: WaitOptions) -> WaitError {
+fn why_it_gave_up(options: WaitOptions) -> WaitError {
     if park::is_cancelled() {
         return WaitError::CutShort;
     }
-    let WaitOptions { deadline_ns, .. } = terms;
+    let WaitOptions { deadline_ns, .. } = options;
     let is_late = deadline_ns != NEVER && clock::now_ns() >= deadline_ns;
-    if terms.by_context
+    if options.by_context
         && !is_late
         && let Err(over) = current_context::check()
     {
@@ -227,9 +227,9 @@ impl<T> WaitCell<T> {
 
     /// Takes the lock, until the result is dropped or waited in.
     #[inline]
-    pub(crate) fn lock(&self, here: &WaitCtx<'_>) -> Held<'_, T> {
+    pub(crate) fn lock(&self, ctx: &WaitCtx<'_>) -> Held<'_, T> {
         Held {
-            queue: self.list.lock(here),
+            queue: self.list.lock(ctx),
             value: &self.value,
         }
     }
@@ -237,9 +237,9 @@ impl<T> WaitCell<T> {
     /// Calls `f` with the lock held. Leaves the goroutine on its thread.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        let here = WaitCtx::enter_in_place();
-        let result = f(&mut self.lock(&here));
-        drop(here);
+        let ctx = WaitCtx::enter_in_place();
+        let result = f(&mut self.lock(&ctx));
+        drop(ctx);
         result
     }
 
@@ -261,13 +261,13 @@ impl<T> WaitCell<T> {
 
     fn update_in<R>(
         &self,
-        here: WaitCtx<'_>,
+        ctx: WaitCtx<'_>,
         f: impl FnOnce(&mut Held<'_, T>, &WaitCtx<'_>, &mut DequeuedList) -> R,
     ) -> R {
         let mut woken = DequeuedList::new();
-        let result = f(&mut self.lock(&here), &here, &mut woken);
-        woken.ready(&here);
-        drop(here);
+        let result = f(&mut self.lock(&ctx), &ctx, &mut woken);
+        woken.ready(&ctx);
+        drop(ctx);
         result
     }
 
@@ -280,21 +280,21 @@ impl<T> WaitCell<T> {
     /// The reason why the last wait ended without a taker.
     pub(crate) fn wait_for<R>(
         &self,
-        terms: WaitOptions,
+        options: WaitOptions,
         mut poll: impl FnMut(&mut T, &WaitCtx<'_>) -> Option<R>,
     ) -> Result<R, WaitError> {
         let mut gave_up = None;
         loop {
-            let here = WaitCtx::enter();
-            let mut held = self.lock(&here);
-            let found = poll(&mut held, &here);
+            let ctx = WaitCtx::enter();
+            let mut held = self.lock(&ctx);
+            let found = poll(&mut held, &ctx);
             if found.is_some() || gave_up.is_some() {
                 drop(held);
-                drop(here);
+                drop(ctx);
                 return found.ok_or(gave_up.unwrap_or(WaitError::CutShort));
             }
             let leave = |_: &Queue<'_>| DequeuedList::new();
-            gave_up = held.wait(here, 0, terms, leave).err();
+            gave_up = held.wait(ctx, 0, options, leave).err();
         }
     }
 }
@@ -325,12 +325,12 @@ impl<'a, T> Held<'a, T> {
     /// As [`Queue::wait`].
     pub(crate) fn wait(
         self,
-        here: WaitCtx<'_>,
+        ctx: WaitCtx<'_>,
         asks: usize,
-        terms: WaitOptions,
+        options: WaitOptions,
         leave: impl FnOnce(&Queue<'_>) -> DequeuedList,
     ) -> Result<usize, WaitError> {
-        self.queue.wait(here, QueueEnd::Last, asks, terms, leave)
+        self.queue.wait(ctx, QueueEnd::Last, asks, options, leave)
     }
 }
 
@@ -364,8 +364,8 @@ impl Woken {
 impl Drop for Woken {
     fn drop(&mut self) {
         if !self.0.is_empty() {
-            let here = WaitCtx::enter_in_place();
-            mem::replace(&mut self.0, DequeuedList::new()).ready(&here);
+            let ctx = WaitCtx::enter_in_place();
+            mem::replace(&mut self.0, DequeuedList::new()).ready(&ctx);
         }
     }
 }

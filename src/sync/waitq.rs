@@ -3,29 +3,29 @@
 //!
 //! ```text
 //!  queue (in a channel, under its lock)       stack frames of the waiters
-//!  head --> Link{tag, slot} ---------------->  Waiter{who, wait, chosen}
+//!  head --> WaitNode{tag, slot} ------------>  Waiter{who, wait, chosen}
 //!            |                                   ^
-//!  tail --> Link{tag, slot} ---------------------|   a select: one waiter,
-//!                                                    a link in each queue
+//!  tail --> WaitNode{tag, slot} -----------------|   a select: one waiter,
+//!                                                    a node in each queue
 //! ```
 //!
-//! Links and waiters lie on the stack frame of the waiting function, so nothing is allocated. The
-//! frame stays valid, because its owner removes its links under the lock of each queue before it
+//! Nodes and waiters lie on the stack frame of the waiting function, so nothing is allocated. The
+//! frame stays valid, because its owner removes its nodes under the lock of each queue before it
 //! returns.
 //!
 //! | waiter                                 | taker                                 |
 //! |----------------------------------------|---------------------------------------|
 //! | 1. enter the scheduler ([`WaitCtx`]), so | 1. lock                               |
-//! |    that its P is not taken from here   | 2. unlink the first link              |
+//! |    that its P is not taken from here   | 2. unlink the first node              |
 //! |    on                                  | 3. take the wake token of its waiter; |
 //! | 2. lock (a select: all, by address)    |    if another waker has it: go to 2   |
-//! | 3. not possible yet: push links        | 4. move the value from or to `slot`,  |
-//! | 4. switch; the M makes the wait        |    store the link's `tag` in `chosen` |
+//! | 3. not possible yet: push nodes        | 4. move the value from or to `slot`,  |
+//! | 4. switch; the M makes the wait        |    store the node's `tag` in `chosen` |
 //! |    visible, unlocks, arms the timer    | 5. unlock                             |
 //! | 5. resumed: `chosen` is the tag. If no | 6. ready the waiter                   |
 //! |    taker set it (timer, shutdown), or  |                                       |
-//! |    there are several links: lock and   |                                       |
-//! |    remove the links                    |                                       |
+//! |    there are several nodes: lock and   |                                       |
+//! |    remove the nodes                    |                                       |
 //!
 //! The wake token (`g::status`) decides a select, and a race between a value and a timer: the taker
 //! that gets the token has exclusive access to the waiter until it readies it. For a thread, a word
@@ -130,30 +130,30 @@ impl WaitCtx<'_> {
         WaitCtx { section, g }
     }
 
-    /// Waits until a taker chooses one of the waiter's links, or until the deadline. Returns the
-    /// tag of the chosen link, or `None`.
+    /// Waits until a taker chooses one of the waiter's nodes, or until the deadline. Returns the
+    /// tag of the chosen node, or `None`.
     ///
-    /// The caller has pushed the links under the locks of their queues, which are still held;
-    /// `unlock` releases them. After `None`, or after a choice among several links, the caller
-    /// locks again and removes its links before it leaves the frame.
+    /// The caller has pushed the nodes under the locks of their queues, which are still held;
+    /// `unlock` releases them. After `None`, or after a choice among several nodes, the caller
+    /// locks again and removes its nodes before it leaves the frame.
     ///
     /// `None` before the deadline means that the wait was cut short: see [`park::cancel_point`],
-    /// and `sched::ambient::check` for waits that a context ends.
+    /// and `current_context::check` for waits that a context ends.
     #[inline]
     pub(crate) fn wait(
         self,
         waiter: &Waiter,
-        terms: WaitOptions,
+        options: WaitOptions,
         unlock: impl FnOnce(),
     ) -> Option<usize> {
         match (self.g, self.section) {
             (Some(g), Some(section)) => {
-                let chain = if terms.by_context {
+                let chain = if options.by_context {
                     park::chain_of(g)
                 } else {
                     ScopeChain::NONE
                 };
-                let until_ns = terms.deadline_ns.min(chain.deadline_ns());
+                let until_ns = options.deadline_ns.min(chain.deadline_ns());
                 let begin = move |_, wait, _: &M, is_cut: bool| {
                     waiter.wait.set(wait);
                     unlock();
@@ -162,7 +162,7 @@ impl WaitCtx<'_> {
                 let was_woken = || waiter.chosen().is_some();
                 park::park_until::<false>(
                     section,
-                    terms.reason,
+                    options.reason,
                     move || until_ns,
                     chain,
                     begin,
@@ -176,7 +176,7 @@ impl WaitCtx<'_> {
                 // A sleeping thread is outside the scheduler: its P may be taken.
                 unlock();
                 drop(section);
-                waiter.wait_on_thread(terms);
+                waiter.wait_on_thread(options);
                 waiter.chosen()
             }
         }
@@ -247,7 +247,7 @@ pub(crate) struct Waiter {
     who: WaiterKind,
     /// Written by the park commit under all locks, read by takers under one of them.
     wait: Cell<WaitId>,
-    /// Tag of the link that was taken. Written by the taker, which has exclusive access to the
+    /// Tag of the node that was taken. Written by the taker, which has exclusive access to the
     /// waiter; read after the wake. Ordering: relaxed, the wake publishes it.
     chosen: AtomicU64,
     /// Used for threads. Ordering: the taker claims it by a CAS under the queue's lock; READY
@@ -256,11 +256,11 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter for the goroutine or thread of `here`.
+    /// A waiter for the goroutine or thread of `ctx`.
     #[inline]
-    pub(crate) fn new(here: &WaitCtx<'_>) -> Waiter {
+    pub(crate) fn new(ctx: &WaitCtx<'_>) -> Waiter {
         Waiter {
-            who: here.g.map_or(WaiterKind::Thread, WaiterKind::Goroutine),
+            who: ctx.g.map_or(WaiterKind::Thread, WaiterKind::Goroutine),
             wait: Cell::new(WaitId::default()),
             chosen: AtomicU64::new(NOTHING_CHOSEN),
             word: AtomicU32::new(WAITING),
@@ -289,15 +289,15 @@ impl Waiter {
     }
 
     /// Blocks the thread until a taker has served this waiter, or the thread has given up.
-    fn wait_on_thread(&self, terms: WaitOptions) {
+    fn wait_on_thread(&self, options: WaitOptions) {
         // Neither a shutdown nor a context wakes a thread. So a thread that they concern polls for
         // them.
-        let chain = if terms.by_context {
+        let chain = if options.by_context {
             park::current_chain()
         } else {
             ScopeChain::NONE
         };
-        let deadline_ns = terms.deadline_ns.min(chain.deadline_ns());
+        let deadline_ns = options.deadline_ns.min(chain.deadline_ns());
         let look_up_ns = park::look_up_ns(chain);
         let looks_up = look_up_ns != NEVER;
         let mut spins = SPINS;
@@ -313,7 +313,8 @@ impl Waiter {
                 }
                 SLEEPING => {
                     let left_ns = left_ns(deadline_ns);
-                    if left_ns == 0 || looks_up && (chain.is_set() || is_cut_short(terms.reason)) {
+                    if left_ns == 0 || looks_up && (chain.is_set() || is_cut_short(options.reason))
+                    {
                         if self.swap_word(SLEEPING, GONE) {
                             return;
                         }
@@ -386,8 +387,8 @@ pub(crate) struct WaitQueue {
     tail: Cell<*const WaitNode>,
 }
 
-// SAFETY: the links are followed only under the owner's lock, and a frame stays valid until its
-// links are out of the queue.
+// SAFETY: the nodes are followed only under the owner's lock, and a frame stays valid until its
+// nodes are out of the queue.
 unsafe impl Send for WaitQueue {}
 
 impl WaitQueue {
@@ -403,60 +404,60 @@ impl WaitQueue {
         self.head.get().is_null()
     }
 
-    /// Appends a link.
+    /// Appends a node.
     ///
     /// # Safety
     ///
-    /// - The owner's lock is held, and the link is in no queue.
-    /// - The link and its waiter are not moved or dropped until the link was taken by
-    ///   [`WaitQueue::take`] and its waiter readied, or until the link was removed.
+    /// - The owner's lock is held, and the node is in no queue.
+    /// - The node and its waiter are not moved or dropped until the node was taken by
+    ///   [`WaitQueue::take`] and its waiter readied, or until the node was removed.
     #[inline]
-    pub(crate) unsafe fn push_back(&self, link: &WaitNode) {
-        debug_assert!(!link.queued.get(), "a link is in one queue");
-        link.queued.set(true);
-        link.next.set(ptr::null());
-        link.prev.set(self.tail.get());
-        // SAFETY: links in the queue are alive by the contract of this function.
+    pub(crate) unsafe fn push_back(&self, node: &WaitNode) {
+        debug_assert!(!node.queued.get(), "a node is in one queue");
+        node.queued.set(true);
+        node.next.set(ptr::null());
+        node.prev.set(self.tail.get());
+        // SAFETY: nodes in the queue are alive by the contract of this function.
         match unsafe { self.tail.get().as_ref() } {
-            Some(tail) => tail.next.set(link),
-            None => self.head.set(link),
+            Some(tail) => tail.next.set(node),
+            None => self.head.set(node),
         }
-        self.tail.set(link);
+        self.tail.set(node);
     }
 
-    /// Prepends a link.
+    /// Prepends a node.
     ///
     /// # Safety
     ///
     /// As [`WaitQueue::push_back`].
-    pub(crate) unsafe fn push_front(&self, link: &WaitNode) {
-        debug_assert!(!link.queued.get(), "a link is in one queue");
-        link.queued.set(true);
-        link.prev.set(ptr::null());
-        link.next.set(self.head.get());
-        // SAFETY: links in the queue are alive by the contract of this function.
+    pub(crate) unsafe fn push_front(&self, node: &WaitNode) {
+        debug_assert!(!node.queued.get(), "a node is in one queue");
+        node.queued.set(true);
+        node.prev.set(ptr::null());
+        node.next.set(self.head.get());
+        // SAFETY: nodes in the queue are alive by the contract of this function.
         match unsafe { self.head.get().as_ref() } {
-            Some(head) => head.prev.set(link),
-            None => self.tail.set(link),
+            Some(head) => head.prev.set(node),
+            None => self.tail.set(node),
         }
-        self.head.set(link);
+        self.head.set(node);
     }
 
-    /// Removes a link, if it is still in the queue.
+    /// Removes a node, if it is still in the queue.
     #[inline]
-    pub(crate) fn remove(&self, link: &WaitNode) {
-        if !link.queued.replace(false) {
+    pub(crate) fn remove(&self, node: &WaitNode) {
+        if !node.queued.replace(false) {
             return;
         }
-        // SAFETY: links in the queue are alive, by the contract of `push_back`.
-        let (prev, next) = unsafe { (link.prev.get().as_ref(), link.next.get().as_ref()) };
+        // SAFETY: nodes in the queue are alive, by the contract of `push_back`.
+        let (prev, next) = unsafe { (node.prev.get().as_ref(), node.next.get().as_ref()) };
         match prev {
-            Some(prev) => prev.next.set(link.next.get()),
-            None => self.head.set(link.next.get()),
+            Some(prev) => prev.next.set(node.next.get()),
+            None => self.head.set(node.next.get()),
         }
         match next {
-            Some(next) => next.prev.set(link.prev.get()),
-            None => self.tail.set(link.prev.get()),
+            Some(next) => next.prev.set(node.prev.get()),
+            None => self.tail.set(node.prev.get()),
         }
     }
 
@@ -472,14 +473,14 @@ impl WaitQueue {
     pub(crate) fn take_if(&self, is_wanted: impl Fn(&Waiter) -> bool) -> Option<Dequeued> {
         let mut at = self.head.get();
         // SAFETY: as in `remove`.
-        while let Some(link) = unsafe { at.as_ref() } {
-            at = link.next.get();
-            // SAFETY: a queued link's waiter is alive as the link is.
-            let waiter = unsafe { &*link.waiter };
+        while let Some(node) = unsafe { at.as_ref() } {
+            at = node.next.get();
+            // SAFETY: a queued node's waiter is alive as the node is.
+            let waiter = unsafe { &*node.waiter };
             if !is_wanted(waiter) {
                 continue;
             }
-            if let Some(taken) = self.claim(link, waiter) {
+            if let Some(taken) = self.claim(node, waiter) {
                 return Some(taken);
             }
         }
@@ -491,13 +492,13 @@ impl WaitQueue {
     /// it checks itself whether the next one can be served.
     pub(crate) fn take_front_if(&self, can_be_given: impl Fn(*mut ()) -> bool) -> Option<Dequeued> {
         // SAFETY: as in `remove`.
-        while let Some(link) = unsafe { self.head.get().as_ref() } {
-            if !can_be_given(link.slot.get()) {
+        while let Some(node) = unsafe { self.head.get().as_ref() } {
+            if !can_be_given(node.slot.get()) {
                 return None;
             }
-            // SAFETY: a queued link's waiter is alive as the link is.
-            let waiter = unsafe { &*link.waiter };
-            if let Some(taken) = self.claim(link, waiter) {
+            // SAFETY: a queued node's waiter is alive as the node is.
+            let waiter = unsafe { &*node.waiter };
+            if let Some(taken) = self.claim(node, waiter) {
                 return Some(taken);
             }
         }
@@ -513,19 +514,19 @@ impl WaitQueue {
         all
     }
 
-    /// Removes a link, and returns its waiter if it can be claimed. If the claim fails, another
-    /// waker has woken the waiter, which will find this link removed.
+    /// Removes a node, and returns its waiter if it can be claimed. If the claim fails, another
+    /// waker has woken the waiter, which will find this node removed.
     #[inline]
-    fn claim(&self, link: &WaitNode, waiter: &Waiter) -> Option<Dequeued> {
-        self.remove(link);
+    fn claim(&self, node: &WaitNode, waiter: &Waiter) -> Option<Dequeued> {
+        self.remove(node);
         chaos::pause(Point::Claim);
         if !waiter.claim() {
             return None;
         }
-        waiter.chosen.store(link.tag as u64, Ordering::Relaxed);
+        waiter.chosen.store(node.tag as u64, Ordering::Relaxed);
         Some(Dequeued {
             waiter: NonNull::from(waiter),
-            link: NonNull::from(link),
+            node: NonNull::from(node),
         })
     }
 }
@@ -541,28 +542,28 @@ impl Drop for WaitQueue {
 #[derive(Debug)]
 pub(crate) struct Dequeued {
     waiter: NonNull<Waiter>,
-    link: NonNull<WaitNode>,
+    node: NonNull<WaitNode>,
 }
 
 impl Dequeued {
-    /// The slot of the waiter's link.
+    /// The slot of the waiter's node.
     #[inline]
     pub(crate) fn slot(&self) -> *mut () {
-        // SAFETY: the frame with the link stays valid until the waiter is readied.
-        unsafe { self.link.as_ref() }.slot.get()
+        // SAFETY: the frame with the node stays valid until the waiter is readied.
+        unsafe { self.node.as_ref() }.slot.get()
     }
 
-    /// Replaces the tag that the waiter receives: a result instead of the link's tag.
+    /// Replaces the tag that the waiter receives: a result instead of the node's tag.
     #[inline]
-    pub(crate) fn tell(&self, tag: usize) {
-        // SAFETY: as for the link.
+    pub(crate) fn report(&self, tag: usize) {
+        // SAFETY: as for the node.
         let waiter = unsafe { self.waiter.as_ref() };
         waiter.chosen.store(tag as u64, Ordering::Relaxed);
     }
 
     /// Whether the waiter is a goroutine, not a thread.
     pub(crate) fn is_goroutine(&self) -> bool {
-        // SAFETY: as for the link.
+        // SAFETY: as for the node.
         let waiter = unsafe { self.waiter.as_ref() };
         matches!(waiter.who, WaiterKind::Goroutine(_))
     }
@@ -570,11 +571,11 @@ impl Dequeued {
     /// Readies the waiter. The caller must not hold a lock that the waiter needs: a woken thread
     /// would contend for it at once.
     #[inline]
-    pub(crate) fn ready(self, here: &WaitCtx<'_>) {
+    pub(crate) fn ready(self, ctx: &WaitCtx<'_>) {
         let Some(g) = self.wake_thread() else {
             return;
         };
-        match here.section_of(g) {
+        match ctx.section_of(g) {
             Some(section) => wake::ready(section.m(), g),
             None => wake::ready_from_outside(g),
         }
@@ -608,7 +609,7 @@ impl<'a> WaitCtx<'a> {
     }
 }
 
-/// Waiters that were taken together, in order, chained through their links. They are taken under a
+/// Waiters that were taken together, in order, chained through their nodes. They are taken under a
 /// lock and readied after it is released.
 #[must_use = "they sleep for ever unless they are readied"]
 #[derive(Debug)]
@@ -627,16 +628,16 @@ impl DequeuedList {
 
     #[inline]
     pub(crate) fn push(&mut self, taken: Dequeued) {
-        let link = taken.link;
+        let node = taken.node;
         // SAFETY: frames of taken waiters stay valid until they are readied, and only this list
-        // uses their links: they are in no queue, and their waiters do not run.
-        unsafe { link.as_ref() }.next.set(ptr::null());
+        // uses their nodes: they are in no queue, and their waiters do not run.
+        unsafe { node.as_ref() }.next.set(ptr::null());
         // SAFETY: as above.
         match unsafe { self.tail.as_ref() } {
-            Some(tail) => tail.next.set(link.as_ptr()),
-            None => self.head = link.as_ptr(),
+            Some(tail) => tail.next.set(node.as_ptr()),
+            None => self.head = node.as_ptr(),
         }
-        self.tail = link.as_ptr();
+        self.tail = node.as_ptr();
     }
 
     #[inline]
@@ -654,35 +655,35 @@ impl DequeuedList {
 
     fn pop(&mut self) -> Option<Dequeued> {
         // SAFETY: as in `push`.
-        let link = unsafe { self.head.as_ref() }?;
-        self.head = link.next.get();
+        let node = unsafe { self.head.as_ref() }?;
+        self.head = node.next.get();
         if self.head.is_null() {
             self.tail = ptr::null();
         }
         Some(Dequeued {
-            waiter: NonNull::new(link.waiter.cast_mut())?,
-            link: NonNull::from(link),
+            waiter: NonNull::new(node.waiter.cast_mut())?,
+            node: NonNull::from(node),
         })
     }
 
     /// Readies all waiters, as [`Dequeued::ready`].
     #[inline]
-    pub(crate) fn ready(mut self, here: &WaitCtx<'_>) {
+    pub(crate) fn ready(mut self, ctx: &WaitCtx<'_>) {
         if !self.is_empty() {
-            self.ready_all(here);
+            self.ready_all(ctx);
         }
     }
 
-    fn ready_all(&mut self, here: &WaitCtx<'_>) {
+    fn ready_all(&mut self, ctx: &WaitCtx<'_>) {
         let mut gs = GList::new();
         while let Some(taken) = self.pop() {
             match taken.wake_thread() {
-                Some(g) if here.section_of(g).is_some() => gs.push(g),
+                Some(g) if ctx.section_of(g).is_some() => gs.push(g),
                 Some(g) => wake::ready_from_outside(g),
                 None => {}
             }
         }
-        if let (Some(section), false) = (&here.section, gs.is_empty()) {
+        if let (Some(section), false) = (&ctx.section, gs.is_empty()) {
             wake::ready_all(section.m(), gs);
         }
     }

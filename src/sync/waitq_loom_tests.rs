@@ -37,10 +37,10 @@ impl Shop {
     /// Gets a thing, or waits for one until the deadline. A thing that is handed over is stored in
     /// the slot.
     fn get(&self, deadline_ns: u64) -> bool {
-        let here = WaitCtx::enter();
+        let ctx = WaitCtx::enter();
         let slot = UnsafeCell::new(0_u32);
-        let waiter = Waiter::new(&here);
-        let link = WaitNode::new(&waiter, 3, (&raw const slot).cast_mut().cast());
+        let waiter = Waiter::new(&ctx);
+        let node = WaitNode::new(&waiter, 3, (&raw const slot).cast_mut().cast());
         self.lock.lock();
         // SAFETY: the lock is held.
         let there = self.things.with_mut(|n| unsafe {
@@ -52,10 +52,10 @@ impl Shop {
             self.lock.unlock();
             return true;
         }
-        // SAFETY: the lock is held; the link is taken and readied, or removed below.
-        unsafe { self.queue.push_back(&link) };
-        let terms = WaitOptions::new(Reason::Semaphore).until(deadline_ns);
-        let chosen = here.wait(&waiter, terms, || self.lock.unlock());
+        // SAFETY: the lock is held; the node is taken and readied, or removed below.
+        unsafe { self.queue.push_back(&node) };
+        let options = WaitOptions::new(Reason::Semaphore).until(deadline_ns);
+        let chosen = ctx.wait(&waiter, options, || self.lock.unlock());
         if let Some(tag) = chosen {
             assert_eq!(tag, 3);
             // SAFETY: the taker no longer accesses the slot.
@@ -67,13 +67,13 @@ impl Shop {
             return true;
         }
         self.lock.lock();
-        self.queue.remove(&link);
+        self.queue.remove(&node);
         self.lock.unlock();
         false
     }
 
     fn put(&self) {
-        let here = WaitCtx::enter();
+        let ctx = WaitCtx::enter();
         self.lock.lock();
         let taken = self.queue.take();
         match &taken {
@@ -88,7 +88,7 @@ impl Shop {
         }
         self.lock.unlock();
         if let Some(taken) = taken {
-            taken.ready(&here);
+            taken.ready(&ctx);
         }
     }
 
@@ -177,11 +177,11 @@ fn loom_waitq_take_all() {
         };
         // Ends when the patient waiter was woken.
         while shop.handed_over.load(Ordering::Acquire) == 0 {
-            let here = WaitCtx::enter();
+            let ctx = WaitCtx::enter();
             shop.lock.lock();
             let all = shop.queue.take_all();
             shop.lock.unlock();
-            all.ready(&here);
+            all.ready(&ctx);
             thread::yield_now();
         }
         hasty.join().unwrap();
@@ -191,17 +191,17 @@ fn loom_waitq_take_all() {
 }
 
 fn wait_once(shop: &Shop, deadline_ns: u64) {
-    let here = WaitCtx::enter();
-    let waiter = Waiter::new(&here);
-    let link = WaitNode::new(&waiter, 0, ptr::null_mut());
+    let ctx = WaitCtx::enter();
+    let waiter = Waiter::new(&ctx);
+    let node = WaitNode::new(&waiter, 0, ptr::null_mut());
     shop.lock.lock();
-    // SAFETY: the lock is held; the link is taken and readied, or removed below.
-    unsafe { shop.queue.push_back(&link) };
-    let terms = WaitOptions::new(Reason::Condvar).until(deadline_ns);
-    let chosen = here.wait(&waiter, terms, || shop.lock.unlock());
+    // SAFETY: the lock is held; the node is taken and readied, or removed below.
+    unsafe { shop.queue.push_back(&node) };
+    let options = WaitOptions::new(Reason::Condvar).until(deadline_ns);
+    let chosen = ctx.wait(&waiter, options, || shop.lock.unlock());
     if chosen.is_none() {
         shop.lock.lock();
-        shop.queue.remove(&link);
+        shop.queue.remove(&node);
         shop.lock.unlock();
     }
     if deadline_ns == NEVER {

@@ -32,18 +32,18 @@ impl Owner {
         result
     }
 
-    /// Waits with a link whose tag and slot are the same number.
+    /// Waits with a node whose tag and slot are the same number.
     fn wait(&self, tag: usize, deadline_ns: u64) -> Option<usize> {
-        let here = WaitCtx::enter();
-        let waiter = Waiter::new(&here);
-        let link = WaitNode::new(&waiter, tag, ptr::without_provenance_mut(tag));
+        let ctx = WaitCtx::enter();
+        let waiter = Waiter::new(&ctx);
+        let node = WaitNode::new(&waiter, tag, ptr::without_provenance_mut(tag));
         self.lock.lock();
-        // SAFETY: the lock is held; the link stays valid until it was taken and readied, or removed
+        // SAFETY: the lock is held; the node stays valid until it was taken and readied, or removed
         // below.
-        unsafe { self.queue.push_back(&link) };
-        let terms = WaitOptions::new(Reason::Mutex).until(deadline_ns);
-        let chosen = here.wait(&waiter, terms, || self.lock.unlock());
-        self.locked(|queue| queue.remove(&link));
+        unsafe { self.queue.push_back(&node) };
+        let options = WaitOptions::new(Reason::Mutex).until(deadline_ns);
+        let chosen = ctx.wait(&waiter, options, || self.lock.unlock());
+        self.locked(|queue| queue.remove(&node));
         chosen
     }
 
@@ -51,9 +51,9 @@ impl Owner {
         self.locked(|queue| {
             let mut n = 0;
             let mut at = queue.head.get();
-            // SAFETY: queued links are alive, and the lock is held.
-            while let Some(link) = unsafe { at.as_ref() } {
-                (n, at) = (n + 1, link.next.get());
+            // SAFETY: queued nodes are alive, and the lock is held.
+            while let Some(node) = unsafe { at.as_ref() } {
+                (n, at) = (n + 1, node.next.get());
             }
             n
         })
@@ -98,27 +98,27 @@ fn the_first_comes_first() {
 #[test]
 fn links_leave_from_anywhere() {
     let waiter = Waiter::new(&WaitCtx::enter());
-    let links: Vec<_> = (0..4)
+    let nodes: Vec<_> = (0..4)
         .map(|tag| WaitNode::new(&waiter, tag, ptr::null_mut()))
         .collect();
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
         let queue = WaitQueue::new();
-        // SAFETY: no other code accesses the queue, and the links outlive it.
-        links
+        // SAFETY: no other code accesses the queue, and the nodes outlive it.
+        nodes
             .iter()
             .rev()
-            .for_each(|link| unsafe { queue.push_front(link) });
+            .for_each(|node| unsafe { queue.push_front(node) });
         for (n_gone, &at) in order.iter().enumerate() {
-            assert!(links[at].queued.get());
-            queue.remove(&links[at]);
-            queue.remove(&links[at]);
+            assert!(nodes[at].queued.get());
+            queue.remove(&nodes[at]);
+            queue.remove(&nodes[at]);
             let left: Vec<_> = (0..4).filter(|at| !order[..=n_gone].contains(at)).collect();
             let mut found = Vec::new();
             let mut next = queue.head.get();
-            // SAFETY: the links are alive.
-            while let Some(link) = unsafe { next.as_ref() } {
-                found.push(link.tag);
-                next = link.next.get();
+            // SAFETY: the nodes are alive.
+            while let Some(node) = unsafe { next.as_ref() } {
+                found.push(node.tag);
+                next = node.next.get();
             }
             assert_eq!(found, left);
         }
@@ -138,22 +138,22 @@ fn a_deadline_ends_the_wait() {
 #[test]
 fn one_who_gave_up_is_passed_over() {
     let owner = Owner::new();
-    let here = WaitCtx::enter();
-    let gone = Waiter::new(&here);
+    let ctx = WaitCtx::enter();
+    let gone = Waiter::new(&ctx);
     gone.word.store(GONE, Ordering::Relaxed);
-    let link = WaitNode::new(&gone, 7, ptr::without_provenance_mut(7));
-    // SAFETY: the link outlives its stay in the queue.
-    owner.locked(|queue| unsafe { queue.push_back(&link) });
+    let node = WaitNode::new(&gone, 7, ptr::without_provenance_mut(7));
+    // SAFETY: the node outlives its stay in the queue.
+    owner.locked(|queue| unsafe { queue.push_back(&node) });
     thread::scope(|scope| {
         let waiter = scope.spawn(|| owner.wait(1, NEVER));
         owner.wait_for_len(2);
         owner
             .locked(WaitQueue::take)
             .expect("one waits")
-            .ready(&here);
+            .ready(&ctx);
         assert_eq!(waiter.join().unwrap(), Some(1));
     });
-    assert!(!link.queued.get());
+    assert!(!node.queued.get());
 }
 
 #[test]
@@ -163,17 +163,17 @@ fn the_front_is_taken_only_if_it_can_be_served() {
         let waiters = waiters_in_order(&owner, scope, 3);
         let take =
             |most: usize| owner.locked(|queue| queue.take_front_if(|slot| slot.addr() <= most));
-        let here = WaitCtx::enter();
+        let ctx = WaitCtx::enter();
         for tag in 0..3 {
             if tag > 0 {
                 assert!(take(tag - 1).is_none());
             }
             let taken = take(tag).expect("it can be served");
-            taken.tell(10 + tag);
-            taken.ready(&here);
+            taken.report(10 + tag);
+            taken.ready(&ctx);
         }
-        let told: Vec<_> = waiters.into_iter().map(|w| w.join().unwrap()).collect();
-        assert_eq!(told, [Some(10), Some(11), Some(12)]);
+        let results: Vec<_> = waiters.into_iter().map(|w| w.join().unwrap()).collect();
+        assert_eq!(results, [Some(10), Some(11), Some(12)]);
     });
 }
 
@@ -184,11 +184,11 @@ fn all_are_taken_in_order_and_readied_together() {
         let waiters = waiters_in_order(&owner, scope, 6);
         let mut all = owner.locked(WaitQueue::take_all);
         assert!(owner.locked(WaitQueue::is_empty));
-        let here = WaitCtx::enter();
+        let ctx = WaitCtx::enter();
         let first = all.pop().expect("six wait");
         assert_eq!(first.slot().addr(), 0);
-        first.ready(&here);
-        all.ready(&here);
+        first.ready(&ctx);
+        all.ready(&ctx);
         for (tag, waiter) in waiters.into_iter().enumerate() {
             assert_eq!(waiter.join().unwrap(), Some(tag));
         }
