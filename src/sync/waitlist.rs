@@ -18,6 +18,7 @@ use crate::loom::const_fn;
 use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
+use crate::util::choice;
 
 /// Result of a wait that a taker ended, unless the taker reports another one.
 pub(crate) const TAKEN: usize = 0;
@@ -114,7 +115,7 @@ impl Queue<'_> {
                 false
             });
             debug_assert!(counted.is_none());
-            let left = Cell::new(bubble::below(n.get()).unwrap_or(0));
+            let left = Cell::new(choice::unusual(n.get()));
             let drawn = queue.take_if(|_| left.replace(left.get().saturating_sub(1)) == 0);
             if drawn.is_some() {
                 return drawn;

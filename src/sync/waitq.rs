@@ -53,7 +53,7 @@ use crate::sched::wait::turn;
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
-use crate::util::random;
+use crate::util::choice;
 
 /// Reason of a wait, and the events that end it besides a taker.
 #[derive(Clone, Copy, Debug)]
@@ -207,13 +207,8 @@ impl WaitCtx<'_> {
     /// A random number below `n`, which must not be 0.
     #[inline]
     pub(crate) fn random_below(&self, n: usize) -> usize {
-        if let Some(drawn) = bubble::below(n) {
-            return drawn;
-        }
-        match &self.section {
-            Some(section) => section.m().p().local.random.below(n),
-            None => random::shared_below(n),
-        }
+        let section = self.section.as_ref();
+        choice::below(n, section.map(|section| &section.m().p().local.random))
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod padded;
 pub(crate) mod placed;
 pub(crate) mod prefetch;
 pub(crate) mod random;
+pub(crate) mod choice;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod test_child;
 pub(crate) mod rate_limit;

@@ -60,6 +60,7 @@ use crate::sched::types::m::{Carrier, HAS_P, M};
 use crate::sched::types::state::Phase;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::mmap;
+use crate::util::choice;
 
 /// Calls of `join` between two looks for Ms that spin. Those that sleep are seen at every call.
 const LOOK_EVERY: i32 = 16;
@@ -127,7 +128,7 @@ pub(crate) fn beat() {
 
 /// As [`beat`], in a simulation: promotes the oldest fork or not, as the seed says.
 fn beat_by_lot(m: &M) {
-    if bubble::below(2) == Some(1)
+    if choice::unusual(2) == 1
         // SAFETY: as in `beat`.
         && let (Some(list), Some(g)) = (unsafe { m.forks.get().as_ref() }, m.curg.get())
     {
