@@ -53,6 +53,7 @@ use crate::sched::wait::park;
 use crate::sync::waitlist::{WaitCell, WaitError};
 use crate::sync::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::sys::clock::{self, NEVER};
+use crate::util::fmt_as::fmt_as;
 
 /// Largest number of places that are allocated with a channel. Others are when they are needed.
 const MOST_AT_FIRST: usize = 64;
@@ -713,23 +714,11 @@ impl<T: Clone> IntoIterator for Receiver<T> {
     }
 }
 
-impl<T> fmt::Debug for Iter<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Iter { .. }")
-    }
-}
+fmt_as!([T] Debug for Iter<'_, T>, "Iter { .. }");
 
-impl<T> fmt::Debug for TryIter<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("TryIter { .. }")
-    }
-}
+fmt_as!([T] Debug for TryIter<'_, T>, "TryIter { .. }");
 
-impl<T> fmt::Debug for IntoIter<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("IntoIter { .. }")
-    }
-}
+fmt_as!([T] Debug for IntoIter<T>, "IntoIter { .. }");
 
 /// Item of a receiver's iterators: so many messages were dropped before the receiver got them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Errors of channel operations. Names and messages are those of crossbeam-channel.
 
+use crate::util::fmt_as::fmt_as;
 use std::error::Error;
-use std::fmt;
 
 /// Error of [`Sender::send`](super::Sender::send): all receivers were dropped.
 ///
@@ -241,89 +241,45 @@ impl From<RecvError> for RecvTimeoutError {
 
 // Implemented by hand: a derived Debug would require `T: Debug`.
 
-impl<T> fmt::Debug for SendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("SendError(..)")
-    }
-}
+fmt_as!([T] Debug for SendError<T>, "SendError(..)");
 
-impl<T> fmt::Debug for TrySendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            TrySendError::Full(_) => "Full(..)",
-            TrySendError::Disconnected(_) => "Disconnected(..)",
-        })
-    }
-}
+fmt_as!([T] Debug for TrySendError<T>, |this| match this {
+    TrySendError::Full(_) => "Full(..)",
+    TrySendError::Disconnected(_) => "Disconnected(..)",
+});
 
-impl<T> fmt::Debug for SendTimeoutError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("SendTimeoutError(..)")
-    }
-}
+fmt_as!([T] Debug for SendTimeoutError<T>, "SendTimeoutError(..)");
 
 const TO_NOBODY: &str = "sending on a disconnected channel";
 const FROM_NOBODY: &str = "receiving on an empty and disconnected channel";
 
-impl<T> fmt::Display for SendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(TO_NOBODY)
-    }
-}
+fmt_as!([T] Display for SendError<T>, TO_NOBODY);
 
-impl<T> fmt::Display for TrySendError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            TrySendError::Full(_) => "sending on a full channel",
-            TrySendError::Disconnected(_) => TO_NOBODY,
-        })
-    }
-}
+fmt_as!([T] Display for TrySendError<T>, |this| match this {
+    TrySendError::Full(_) => "sending on a full channel",
+    TrySendError::Disconnected(_) => TO_NOBODY,
+});
 
-impl<T> fmt::Display for SendTimeoutError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            SendTimeoutError::Timeout(_) => "timed out waiting on send operation",
-            SendTimeoutError::Disconnected(_) => TO_NOBODY,
-        })
-    }
-}
+fmt_as!([T] Display for SendTimeoutError<T>, |this| match this {
+    SendTimeoutError::Timeout(_) => "timed out waiting on send operation",
+    SendTimeoutError::Disconnected(_) => TO_NOBODY,
+});
 
-impl fmt::Display for RecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(FROM_NOBODY)
-    }
-}
+fmt_as!(Display for RecvError, FROM_NOBODY);
 
-impl fmt::Display for TryRecvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            TryRecvError::Empty => "receiving on an empty channel",
-            TryRecvError::Disconnected => FROM_NOBODY,
-        })
-    }
-}
+fmt_as!(Display for TryRecvError, |this| match this {
+    TryRecvError::Empty => "receiving on an empty channel",
+    TryRecvError::Disconnected => FROM_NOBODY,
+});
 
-impl fmt::Display for RecvTimeoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            RecvTimeoutError::Timeout => "timed out waiting on receive operation",
-            RecvTimeoutError::Disconnected => "channel is empty and disconnected",
-        })
-    }
-}
+fmt_as!(Display for RecvTimeoutError, |this| match this {
+    RecvTimeoutError::Timeout => "timed out waiting on receive operation",
+    RecvTimeoutError::Disconnected => "channel is empty and disconnected",
+});
 
-impl fmt::Display for TrySelectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("all operations in select would block")
-    }
-}
+fmt_as!(Display for TrySelectError, "all operations in select would block");
 
-impl fmt::Display for SelectTimeoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("timed out waiting on select")
-    }
-}
+fmt_as!(Display for SelectTimeoutError, "timed out waiting on select");
 
 impl<T: Send> Error for SendError<T> {}
 impl<T: Send> Error for TrySendError<T> {}

@@ -27,6 +27,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::channel;
+use crate::util::fmt_as::fmt_as;
 
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 
@@ -212,11 +213,7 @@ impl<T> Receiver<T> {
     }
 }
 
-impl<T> fmt::Debug for Receiver<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").finish_non_exhaustive()
-    }
-}
+fmt_as!([T] Debug for Receiver<T>, "Receiver { .. }");
 
 impl<T> From<channel::Receiver<T>> for Receiver<T> {
     fn from(receiver: channel::Receiver<T>) -> Receiver<T> {

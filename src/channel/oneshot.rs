@@ -17,12 +17,12 @@
 //! ```
 
 use std::convert::Infallible;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::err::{RecvError, RecvTimeoutError, TryRecvError, TrySendError};
 use super::sides::{CloseOnDrop, Closed};
 use super::{receiver, sender};
+use crate::util::fmt_as::fmt_as;
 
 /// Makes both halves of those of a bounded channel of capacity 1.
 pub(super) fn channel<T>(
@@ -285,14 +285,6 @@ impl<T> Receiver<T> {
     }
 }
 
-impl<T> fmt::Debug for Sender<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Sender { .. }")
-    }
-}
+fmt_as!([T] Debug for Sender<T>, "Sender { .. }");
 
-impl<T> fmt::Debug for Receiver<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Receiver { .. }")
-    }
-}
+fmt_as!([T] Debug for Receiver<T>, "Receiver { .. }");

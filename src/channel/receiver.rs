@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::convert::Infallible;
-use std::fmt;
 use std::iter::FusedIterator;
 use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -17,6 +16,7 @@ use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::timer::{self, At, Tick};
 use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
+use crate::util::fmt_as::fmt_as;
 use crate::util::instant::Instant;
 
 /// The receiving half of a channel.
@@ -455,11 +455,7 @@ impl<T> Drop for Receiver<T> {
     }
 }
 
-impl<T> fmt::Debug for Receiver<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Receiver { .. }")
-    }
-}
+fmt_as!([T] Debug for Receiver<T>, "Receiver { .. }");
 
 impl<'a, T> IntoIterator for &'a Receiver<T> {
     type Item = T;
@@ -531,20 +527,8 @@ impl<T> Iterator for IntoIter<T> {
 impl<T> FusedIterator for Iter<'_, T> {}
 impl<T> FusedIterator for IntoIter<T> {}
 
-impl<T> fmt::Debug for Iter<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Iter { .. }")
-    }
-}
+fmt_as!([T] Debug for Iter<'_, T>, "Iter { .. }");
 
-impl<T> fmt::Debug for TryIter<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("TryIter { .. }")
-    }
-}
+fmt_as!([T] Debug for TryIter<'_, T>, "TryIter { .. }");
 
-impl<T> fmt::Debug for IntoIter<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("IntoIter { .. }")
-    }
-}
+fmt_as!([T] Debug for IntoIter<T>, "IntoIter { .. }");

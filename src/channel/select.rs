@@ -2,7 +2,6 @@
 //! `select!` macros expand to.
 #![allow(unsafe_code)]
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use super::err::{
 use super::receiver::{self, Receiver};
 use super::sender::Sender;
 use crate::sys::clock::{self, NEVER};
+use crate::util::fmt_as::fmt_as;
 
 /// Waits for one of several channel operations.
 ///
@@ -442,11 +442,7 @@ impl Default for Select<'_> {
     }
 }
 
-impl fmt::Debug for Select<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Select { .. }")
-    }
-}
+fmt_as!(Debug for Select<'_>, "Select { .. }");
 
 /// A selected operation, which can be completed without waiting.
 ///
@@ -582,11 +578,7 @@ impl Drop for SelectedOperation<'_> {
     }
 }
 
-impl fmt::Debug for SelectedOperation<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("SelectedOperation { .. }")
-    }
-}
+fmt_as!(Debug for SelectedOperation<'_>, "SelectedOperation { .. }");
 
 // Used by the macros.
 

@@ -1,7 +1,6 @@
 //! The sending half of a channel.
 #![allow(unsafe_code)]
 
-use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use super::core::{Refused, Side};
 use super::err::{SendError, SendTimeoutError, TrySendError};
 use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
+use crate::util::fmt_as::fmt_as;
 
 /// The sending half of a channel.
 ///
@@ -277,8 +277,4 @@ impl<T> Drop for Sender<T> {
     }
 }
 
-impl<T> fmt::Debug for Sender<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Sender { .. }")
-    }
-}
+fmt_as!([T] Debug for Sender<T>, "Sender { .. }");

@@ -4,12 +4,12 @@
 //! its own: each waiter has one. The thread that takes the function out of its place calls it, or prevents the
 //! call.
 
-use std::fmt;
 use std::panic::Location;
 
 use super::tree::{CancelRef, Context};
 use crate::loom::native::{Arc, Mutex, PoisonError, Weak};
 use crate::sched::wait::{park, spawn};
+use crate::util::fmt_as::fmt_as;
 
 type Func = Box<dyn FnOnce() + Send>;
 
@@ -138,8 +138,4 @@ impl AfterFunc {
     }
 }
 
-impl fmt::Debug for AfterFunc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AfterFunc").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for AfterFunc, "AfterFunc { .. }");

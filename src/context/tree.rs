@@ -18,6 +18,7 @@ use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::{cancel, park};
 use crate::sys::clock::{self, NEVER};
+use crate::util::fmt_as::fmt_as;
 use crate::util::instant;
 
 /// The cause that a canceller may pass.
@@ -634,11 +635,7 @@ impl CancelRef {
     }
 }
 
-impl fmt::Debug for CancelRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelRef").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for CancelRef, "CancelRef { .. }");
 
 impl Drop for Canceller {
     fn drop(&mut self) {
@@ -646,11 +643,7 @@ impl Drop for Canceller {
     }
 }
 
-impl fmt::Debug for Canceller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Canceller").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for Canceller, "Canceller { .. }");
 
 /// How long a canceller naps before it retries an operation that has not reached the kernel.
 const RETRY_NS: u64 = 50_000;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
@@ -17,6 +17,7 @@ use crate::poll::ready::look_for;
 use crate::sched::wait::offload::offload_long;
 use crate::sys::clock::{self, NEVER};
 use crate::time::{Instant, SystemTime};
+use crate::util::std_traits::{fd_traits, from_raw_fd, write_by_reference};
 
 /// An open file: `std::fs::File`, whose calls wait by parking the goroutine.
 ///
@@ -593,19 +594,7 @@ impl Read for File {
     }
 }
 
-impl Write for File {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        (&*self).write(buf)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&*self).write_vectored(bufs)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        (&*self).flush()
-    }
-}
+write_by_reference!(File);
 
 impl Seek for File {
     fn seek(&mut self, pos: SeekFrom) -> io::Result<u64> {
@@ -663,31 +652,8 @@ impl From<File> for Stdio {
     }
 }
 
-impl AsFd for File {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.file.as_fd()
-    }
-}
-
-impl IntoRawFd for File {
-    fn into_raw_fd(self) -> RawFd {
-        OwnedFd::from(self).into_raw_fd()
-    }
-}
-
-impl FromRawFd for File {
-    #[allow(unsafe_code)]
-    unsafe fn from_raw_fd(fd: RawFd) -> File {
-        // SAFETY: by the caller's contract the descriptor is open and owned.
-        File::from(unsafe { OwnedFd::from_raw_fd(fd) })
-    }
-}
-
-impl AsRawFd for File {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.file.as_raw_fd()
-    }
-}
+fd_traits!(File, |this| this.0.file);
+from_raw_fd!(File);
 
 impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

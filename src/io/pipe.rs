@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use crate::poll::bytes;
 use crate::poll::op::Deadline;
 use crate::poll::sim_socket::{self, SimSocket};
 use crate::sys::clock::NEVER;
+use crate::util::std_traits::{fd_traits, from_raw_fd, read_by_reference, write_by_reference};
 
 fn read(sim: &SimSocket, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     match bufs.iter().all(|buf| buf.is_empty()) {
@@ -158,16 +159,6 @@ impl Read for &PipeReader {
     }
 }
 
-impl Read for PipeReader {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(buf)
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        (&*self).read_vectored(bufs)
-    }
-}
-
 impl Write for &PipeWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         if let Some(sim) = &self.1 {
@@ -188,19 +179,8 @@ impl Write for &PipeWriter {
     }
 }
 
-impl Write for PipeWriter {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        (&*self).write(buf)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&*self).write_vectored(bufs)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+read_by_reference!(PipeReader);
+write_by_reference!(PipeWriter);
 
 /// Traits of both ends.
 macro_rules! end {
@@ -211,31 +191,8 @@ macro_rules! end {
             }
         }
 
-        impl AsFd for $type {
-            fn as_fd(&self) -> BorrowedFd<'_> {
-                self.0.as_fd()
-            }
-        }
-
-        impl AsRawFd for $type {
-            fn as_raw_fd(&self) -> RawFd {
-                self.0.as_raw_fd()
-            }
-        }
-
-        impl IntoRawFd for $type {
-            fn into_raw_fd(self) -> RawFd {
-                OwnedFd::from(self).into_raw_fd()
-            }
-        }
-
-        #[allow(unsafe_code)]
-        impl FromRawFd for $type {
-            unsafe fn from_raw_fd(fd: RawFd) -> $type {
-                // SAFETY: by the caller's contract the descriptor is open and owned.
-                $type::from(unsafe { OwnedFd::from_raw_fd(fd) })
-            }
-        }
+        fd_traits!($type, |this| this.0);
+        from_raw_fd!($type);
 
         impl From<OwnedFd> for $type {
             fn from(fd: OwnedFd) -> $type {

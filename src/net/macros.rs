@@ -3,17 +3,8 @@
 /// Conversions from and to descriptors and `std`'s type. The type is a tuple of one `Fd`.
 macro_rules! descriptors {
     ($type:ident, $std:ty) => {
-        impl std::os::fd::AsFd for $type {
-            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-                self.0.as_fd()
-            }
-        }
-
-        impl std::os::fd::AsRawFd for $type {
-            fn as_raw_fd(&self) -> std::os::fd::RawFd {
-                std::os::fd::AsRawFd::as_raw_fd(&self.0.as_fd())
-            }
-        }
+        crate::util::std_traits::fd_traits!($type, |this| this.0);
+        crate::util::std_traits::from_raw_fd!($type);
 
         impl From<std::os::fd::OwnedFd> for $type {
             /// Takes over a socket with its mode (`O_NONBLOCK`) and its timeouts.
@@ -26,20 +17,6 @@ macro_rules! descriptors {
             /// Returns the socket with its mode and its timeouts. Deadlines are lost.
             fn from(socket: $type) -> std::os::fd::OwnedFd {
                 socket.0.into()
-            }
-        }
-
-        impl std::os::fd::IntoRawFd for $type {
-            fn into_raw_fd(self) -> std::os::fd::RawFd {
-                std::os::fd::OwnedFd::from(self).into_raw_fd()
-            }
-        }
-
-        impl std::os::fd::FromRawFd for $type {
-            #[allow(unsafe_code)]
-            unsafe fn from_raw_fd(fd: std::os::fd::RawFd) -> $type {
-                // SAFETY: by the caller's contract the descriptor is open and owned.
-                $type::from(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
             }
         }
 
@@ -290,32 +267,8 @@ macro_rules! stream {
             }
         }
 
-        impl std::io::Read for $type {
-            fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-                self.0.read(buf)
-            }
-
-            fn read_vectored(
-                &mut self,
-                bufs: &mut [std::io::IoSliceMut<'_>],
-            ) -> std::io::Result<usize> {
-                self.0.read_vectored(bufs)
-            }
-        }
-
-        impl std::io::Write for $type {
-            fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
-                self.0.write(buf)
-            }
-
-            fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
-                self.0.write_vectored(bufs)
-            }
-
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
+        crate::util::std_traits::read_by_reference!($type);
+        crate::util::std_traits::write_by_reference!($type);
 
         impl $type {
             /// Receives up to 16 KiB into a buffer that the runtime provides. An empty buffer means

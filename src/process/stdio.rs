@@ -1,10 +1,11 @@
 //! The pipes between this process and a child.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::process as std_process;
 
 use crate::fs::{File, Kind};
+use crate::util::std_traits::{fd_traits, write_by_reference};
 
 /// The writing end of a child's standard input. The child reads the end of its input when this is
 /// dropped.
@@ -53,19 +54,7 @@ impl Write for &ChildStdin {
     }
 }
 
-impl Write for ChildStdin {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        (&self.0).write(buf)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&self.0).write_vectored(bufs)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+write_by_reference!(ChildStdin);
 
 macro_rules! reading_end {
     ($name:ident) => {
@@ -86,6 +75,8 @@ reading_end!(ChildStderr);
 
 macro_rules! pipe_end {
     ($name:ident) => {
+        fd_traits!($name, |this| this.0);
+
         impl From<OwnedFd> for $name {
             /// Wraps one end of a pipe, or any other descriptor.
             fn from(fd: OwnedFd) -> $name {
@@ -111,12 +102,6 @@ macro_rules! pipe_end {
             }
         }
 
-        impl IntoRawFd for $name {
-            fn into_raw_fd(self) -> RawFd {
-                OwnedFd::from(self).into_raw_fd()
-            }
-        }
-
         impl From<$name> for std_process::Stdio {
             fn from(end: $name) -> std_process::Stdio {
                 OwnedFd::from(end).into()
@@ -127,18 +112,6 @@ macro_rules! pipe_end {
             /// Converts the pipe to a file, which supports deadlines.
             fn from(end: $name) -> File {
                 end.0
-            }
-        }
-
-        impl AsFd for $name {
-            fn as_fd(&self) -> BorrowedFd<'_> {
-                self.0.as_fd()
-            }
-        }
-
-        impl AsRawFd for $name {
-            fn as_raw_fd(&self) -> RawFd {
-                self.0.as_raw_fd()
             }
         }
     };

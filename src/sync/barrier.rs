@@ -10,6 +10,7 @@ use crate::g::status::Reason;
 use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::{Ordering, const_fn};
 use crate::sched::wait::park;
+use crate::util::fmt_as::fmt_as;
 
 /// Lets `n` goroutines or threads wait for each other, repeatedly, as `std::sync::Barrier` does.
 ///
@@ -143,11 +144,7 @@ impl BarrierWaitResult {
     }
 }
 
-impl fmt::Debug for Barrier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Barrier").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for Barrier, "Barrier { .. }");
 
 impl fmt::Debug for BarrierWaitResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

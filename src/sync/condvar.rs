@@ -14,7 +14,6 @@
 //! queue: readying a goroutine wakes no thread while the current thread is busy, and by the time
 //! the goroutine runs the mutex is mostly free.
 
-use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{LockResult, PoisonError};
 use std::time::Duration;
@@ -27,6 +26,7 @@ use crate::g::status::Reason;
 use crate::loom::const_fn;
 use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER, deadline_ns};
+use crate::util::fmt_as::fmt_as;
 
 /// A condition variable, as `std::sync::Condvar`, for the [`Mutex`](super::Mutex) of this crate.
 ///
@@ -372,8 +372,4 @@ impl Default for Condvar {
     }
 }
 
-impl fmt::Debug for Condvar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Condvar").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for Condvar, "Condvar { .. }");

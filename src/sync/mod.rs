@@ -37,6 +37,7 @@
 pub(crate) mod waitq;
 pub(crate) mod waitlist;
 pub(crate) mod poison;
+mod guard;
 pub(crate) mod raw_mutex;
 mod mutex;
 mod condvar;

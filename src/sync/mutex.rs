@@ -4,10 +4,11 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, LockResult, TryLockResult};
 
+use super::guard::guard;
 use super::poison::{self, Flag};
 use super::raw_mutex::RawMutex;
 use super::waitlist::{self, WaitError};
@@ -303,6 +304,13 @@ impl<T: ?Sized> Mutex<T> {
         self.poison.wrap_try(guard)
     }
 
+    /// Unlocks. A panic since the guard was made poisons the mutex.
+    #[inline]
+    fn release(&self, guard: &poison::Guard) {
+        self.poison.done(guard);
+        self.raw.unlock();
+    }
+
     /// Makes the owned guard of a lock that the caller holds.
     fn owned_guard(self: &Arc<Self>) -> OwnedMutexGuard<T> {
         OwnedMutexGuard {
@@ -438,44 +446,6 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock.
-        unsafe { &*self.lock.data.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard holds the lock and is borrowed exclusively.
-        unsafe { &mut *self.lock.data.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for MutexGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.poison.done(&self.poison);
-        self.lock.raw.unlock();
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
 impl<T: ?Sized> OwnedMutexGuard<T> {
     /// The mutex that is locked.
     ///
@@ -493,40 +463,6 @@ impl<T: ?Sized> OwnedMutexGuard<T> {
     }
 }
 
-impl<T: ?Sized> Deref for OwnedMutexGuard<T> {
-    type Target = T;
+guard!(exclusive MutexGuard<'_, T>, |this| this.lock.data.get(), this.lock.release(&this.poison));
 
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock.
-        unsafe { &*self.lock.data.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for OwnedMutexGuard<T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard holds the lock and is borrowed exclusively.
-        unsafe { &mut *self.lock.data.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for OwnedMutexGuard<T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.poison.done(&self.poison);
-        self.lock.raw.unlock();
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedMutexGuard<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display> fmt::Display for OwnedMutexGuard<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
+guard!(exclusive OwnedMutexGuard<T>, |this| this.lock.data.get(), this.lock.release(&this.poison));

@@ -13,7 +13,6 @@
 //! than listeners. While a waiter is queued, there are not: each step that changes one of the two
 //! numbers hands the surplus to the queue.
 
-use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use crate::g::status::Reason;
 use crate::loom::const_fn;
 use crate::sched::wait::park;
 use crate::sys::clock::{NEVER, deadline_ns};
+use crate::util::fmt_as::fmt_as;
 
 /// Wakes goroutines and threads that wait for something to happen, as `tokio::sync::Notify`.
 ///
@@ -393,17 +393,9 @@ impl Default for Notify {
     }
 }
 
-impl fmt::Debug for Notify {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notify").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for Notify, "Notify { .. }");
 
-impl fmt::Debug for Listener<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for Listener<'_>, "Listener { .. }");
 
 #[cfg(all(test, loom))]
 #[path = "notify_loom_tests.rs"]

@@ -13,6 +13,7 @@ use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
 use crate::sched::wait::park;
+use crate::util::fmt_as::fmt_as;
 
 const INCOMPLETE: u32 = 0;
 const POISONED: u32 = 1;
@@ -362,11 +363,7 @@ impl OnceState {
     }
 }
 
-impl fmt::Debug for Once {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Once").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for Once, "Once { .. }");
 
 impl fmt::Debug for OnceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

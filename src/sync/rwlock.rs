@@ -4,11 +4,11 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, LockResult, TryLockResult};
 
+use super::guard::guard;
 use super::poison::{self, Flag};
 use super::raw_rwlock::{Mode, RawRwLock};
 use super::waitlist::{self, WaitError};
@@ -440,6 +440,13 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
+    /// Unlocks for writing. A panic since the guard was made poisons the lock.
+    #[inline]
+    fn end_write(&self, guard: &poison::Guard) {
+        self.poison.done(guard);
+        self.raw.unlock(Mode::Write);
+    }
+
     fn owned_write_guard(self: &Arc<Self>) -> OwnedRwLockWriteGuard<T> {
         OwnedRwLockWriteGuard {
             lock: Arc::clone(self),
@@ -571,73 +578,6 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock for reading, and borrows the lock that the value is in.
-        unsafe { self.data.as_ref() }
-    }
-}
-
-impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock.
-        unsafe { &*self.lock.data.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard holds the lock for writing and is borrowed exclusively.
-        unsafe { &mut *self.lock.data.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.raw.unlock(Mode::Read);
-    }
-}
-
-impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.poison.done(&self.poison);
-        self.lock.raw.unlock(Mode::Write);
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display> fmt::Display for RwLockReadGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display> fmt::Display for RwLockWriteGuard<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
 impl<T: ?Sized> OwnedRwLockReadGuard<T> {
     /// The lock that is held. See [`OwnedRwLockWriteGuard::rwlock`] for an example.
     pub fn rwlock(guard: &OwnedRwLockReadGuard<T>) -> &Arc<RwLock<T>> {
@@ -689,69 +629,10 @@ impl<T: ?Sized> OwnedRwLockWriteGuard<T> {
     }
 }
 
-impl<T: ?Sized> Deref for OwnedRwLockReadGuard<T> {
-    type Target = T;
+guard!(shared RwLockReadGuard<'_, T>, |this| this.data.as_ptr(), this.raw.unlock(Mode::Read));
 
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock for reading.
-        unsafe { &*self.lock.data.get() }
-    }
-}
+guard!(shared OwnedRwLockReadGuard<T>, |this| this.lock.data.get(), this.lock.raw.unlock(Mode::Read));
 
-impl<T: ?Sized> Deref for OwnedRwLockWriteGuard<T> {
-    type Target = T;
+guard!(exclusive RwLockWriteGuard<'_, T>, |this| this.lock.data.get(), this.lock.end_write(&this.poison));
 
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock.
-        unsafe { &*self.lock.data.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for OwnedRwLockWriteGuard<T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard holds the lock for writing and is borrowed exclusively.
-        unsafe { &mut *self.lock.data.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for OwnedRwLockReadGuard<T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.raw.unlock(Mode::Read);
-    }
-}
-
-impl<T: ?Sized> Drop for OwnedRwLockWriteGuard<T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.poison.done(&self.poison);
-        self.lock.raw.unlock(Mode::Write);
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedRwLockReadGuard<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedRwLockWriteGuard<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display> fmt::Display for OwnedRwLockReadGuard<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: ?Sized + fmt::Display> fmt::Display for OwnedRwLockWriteGuard<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
+guard!(exclusive OwnedRwLockWriteGuard<T>, |this| this.lock.data.get(), this.lock.end_write(&this.poison));

@@ -21,6 +21,7 @@ use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering, const_fn};
 use crate::sched::wait::{current_context, park};
 use crate::sys::clock::{NEVER, deadline_ns};
+use crate::util::fmt_as::fmt_as;
 
 const QUEUED: u64 = 1;
 const CLOSED: u64 = 2;
@@ -562,23 +563,15 @@ impl fmt::Display for AcquireError {
     }
 }
 
-impl fmt::Display for TryAcquireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TryAcquireError::Closed => "semaphore closed",
-            TryAcquireError::NoPermits => "no permits available",
-        })
-    }
-}
+fmt_as!(Display for TryAcquireError, |this| match this {
+    TryAcquireError::Closed => "semaphore closed",
+    TryAcquireError::NoPermits => "no permits available",
+});
 
-impl fmt::Display for AcquireTimeoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            AcquireTimeoutError::Closed => "semaphore closed",
-            AcquireTimeoutError::Timeout => "timed out waiting for permits",
-        })
-    }
-}
+fmt_as!(Display for AcquireTimeoutError, |this| match this {
+    AcquireTimeoutError::Closed => "semaphore closed",
+    AcquireTimeoutError::Timeout => "timed out waiting for permits",
+});
 
 impl Error for AcquireError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {

@@ -7,7 +7,6 @@
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError};
@@ -17,6 +16,7 @@ use super::waitlist::{self, WaitCell, WaitError};
 use super::waitq::WaitOptions;
 use crate::g::status::Reason;
 use crate::sched::wait::park::{self, Cancelled};
+use crate::util::fmt_as::fmt_as;
 
 /// Runs one closure at a time for each key, and gives its result to all that ask meanwhile: Go's
 /// `singleflight.Group`.
@@ -340,14 +340,6 @@ impl<K, V> Default for SingleFlight<K, V> {
     }
 }
 
-impl<K, V> fmt::Debug for SingleFlight<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SingleFlight").finish_non_exhaustive()
-    }
-}
+fmt_as!([K, V] Debug for SingleFlight<K, V>, "SingleFlight { .. }");
 
-impl<V> fmt::Debug for InFlight<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("InFlight { .. }")
-    }
-}
+fmt_as!([V] Debug for InFlight<V>, "InFlight { .. }");

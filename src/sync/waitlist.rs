@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
-use std::fmt;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
@@ -19,6 +18,7 @@ use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
 use crate::util::choice;
+use crate::util::fmt_as::fmt_as;
 
 /// Result of a wait that a taker ended, unless the taker reports another one.
 pub(crate) const TAKEN: usize = 0;
@@ -300,11 +300,7 @@ impl<T> WaitCell<T> {
     }
 }
 
-impl<T> fmt::Debug for WaitCell<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("WaitCell { .. }")
-    }
-}
+fmt_as!([T] Debug for WaitCell<T>, "WaitCell { .. }");
 
 /// The value of a [`WaitCell`], with the lock held.
 #[derive(Debug)]

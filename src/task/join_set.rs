@@ -16,6 +16,7 @@ use super::goroutine::{self, Builder, JoinHandle, Result, Task, spawn_at};
 use crate::channel::{self, Receiver, Sender};
 use crate::context::{self, Context, shield};
 use crate::sched::wait::park;
+use crate::util::fmt_as::fmt_as;
 
 /// A set of goroutines whose results are taken in the order in which they end, as tokio's
 /// `JoinSet`.
@@ -85,11 +86,7 @@ pub struct JoinSet<T> {
 #[non_exhaustive]
 pub struct TimedOut;
 
-impl fmt::Display for TimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no goroutine of the set has ended in time")
-    }
-}
+fmt_as!(Display for TimedOut, "no goroutine of the set has ended in time");
 
 impl std::error::Error for TimedOut {}
 

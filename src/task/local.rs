@@ -3,11 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::marker::PhantomData;
 
 use crate::g::goroutine_locals::{GoroutineLocals, Lookup};
 use crate::sched::wait::park;
+use crate::util::fmt_as::fmt_as;
 
 /// Declares task-locals: variables of which each goroutine has its own value. The syntax is that of
 /// [`std::thread_local!`]. See [`LocalKey`](crate::task::LocalKey).
@@ -121,19 +121,11 @@ pub struct LocalKey<T: 'static> {
 #[non_exhaustive]
 pub struct AccessError;
 
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("already destroyed")
-    }
-}
+fmt_as!(Display for AccessError, "already destroyed");
 
 impl std::error::Error for AccessError {}
 
-impl<T> fmt::Debug for LocalKey<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalKey").finish_non_exhaustive()
-    }
-}
+fmt_as!([T] Debug for LocalKey<T>, "LocalKey { .. }");
 
 impl<T: 'static> LocalKey<T> {
     /// Called by the macro. Sound for any static: see [`LocalKey::key`].

@@ -3,7 +3,6 @@
 //! A goroutine parks until the time has come, and calls the function. The handle sets the time under
 //! a lock that is held for a few instructions, and then unparks the goroutine, which looks again.
 
-use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
 use crate::task::{self, Task};
+use crate::util::fmt_as::fmt_as;
 
 /// Calls `f` in a goroutine of its own after `delay`: Go's `time.AfterFunc`.
 ///
@@ -217,8 +217,4 @@ impl Drop for AfterFunc {
     }
 }
 
-impl fmt::Debug for AfterFunc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AfterFunc").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for AfterFunc, "AfterFunc { .. }");

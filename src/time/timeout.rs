@@ -1,12 +1,12 @@
 //! `timeout`: a deadline for all waits of a call.
 
-use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
 use crate::g::cancel_wait::CancelScope;
 use crate::sched::wait::{current_context, park};
 use crate::sys::clock;
+use crate::util::fmt_as::fmt_as;
 
 /// The error of [`timeout`] and [`timeout_at`]: the time ended a wait.
 ///
@@ -15,11 +15,7 @@ use crate::sys::clock;
 #[non_exhaustive]
 pub struct Elapsed;
 
-impl fmt::Display for Elapsed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("deadline has elapsed")
-    }
-}
+fmt_as!(Display for Elapsed, "deadline has elapsed");
 
 impl std::error::Error for Elapsed {}
 

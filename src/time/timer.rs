@@ -1,12 +1,12 @@
 //! Timers and tickers: they send instants on a channel, for use in a select.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::channel::{Alarm, Receiver, Then};
 use crate::sched::wait::park;
 use crate::sys::clock;
+use crate::util::fmt_as::fmt_as;
 use crate::util::instant::Instant;
 
 /// Sends one instant on its channel when that instant has come: Go's `time.Timer`.
@@ -80,11 +80,7 @@ impl Timer {
     }
 }
 
-impl fmt::Debug for Timer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timer").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for Timer, "Timer { .. }");
 
 /// Sends an instant on its channel every period: Go's `time.Ticker`.
 ///
@@ -176,8 +172,4 @@ fn plan(period: Duration) -> (Option<std::time::Instant>, Then) {
     (clock::now().checked_add(period), Then::Repeat(period))
 }
 
-impl fmt::Debug for Ticker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticker").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for Ticker, "Ticker { .. }");

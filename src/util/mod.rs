@@ -7,6 +7,8 @@ pub(crate) mod histogram;
 pub(crate) mod ladder;
 pub(crate) mod instant;
 pub(crate) mod event_log;
+pub(crate) mod fmt_as;
+pub(crate) mod std_traits;
 pub(crate) mod padded;
 pub(crate) mod placed;
 pub(crate) mod prefetch;

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -15,6 +14,7 @@ use crate::bubble::{self, Bubble};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::sched::wait::{current_context, park};
 use crate::sync::Semaphore;
+use crate::util::fmt_as::fmt_as;
 use windlass_world::disk::chance;
 use windlass_world::disk::errno::{EIO, fail};
 use windlass_world::disk::inode::Ino;
@@ -104,11 +104,7 @@ pub(crate) struct SimDisk {
     state: Mutex<State>,
 }
 
-impl fmt::Debug for SimDisk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimDisk").finish_non_exhaustive()
-    }
-}
+fmt_as!(Debug for SimDisk, "SimDisk { .. }");
 
 impl SimDisk {
     /// The state, for one step.

@@ -1,0 +1,80 @@
+//! Implementations of `std`'s traits that are the same for several types.
+
+/// Implements the traits of a type that owns a descriptor and converts into `OwnedFd`. The expression
+/// has the descriptor.
+macro_rules! fd_traits {
+    ($type:ty, |$this:ident| $owner:expr) => {
+        impl std::os::fd::AsFd for $type {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                let $this = self;
+                $owner.as_fd()
+            }
+        }
+
+        impl std::os::fd::AsRawFd for $type {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(self))
+            }
+        }
+
+        impl std::os::fd::IntoRawFd for $type {
+            fn into_raw_fd(self) -> std::os::fd::RawFd {
+                std::os::fd::OwnedFd::from(self).into_raw_fd()
+            }
+        }
+    };
+}
+pub(crate) use fd_traits;
+
+/// Implements `FromRawFd` for a type that converts from `OwnedFd`.
+macro_rules! from_raw_fd {
+    ($type:ty) => {
+        impl std::os::fd::FromRawFd for $type {
+            #[allow(unsafe_code)]
+            unsafe fn from_raw_fd(fd: std::os::fd::RawFd) -> $type {
+                // SAFETY: by the caller's contract the descriptor is open and owned.
+                <$type>::from(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
+            }
+        }
+    };
+}
+pub(crate) use from_raw_fd;
+
+/// Implements `Read` for a type by that of references to it.
+macro_rules! read_by_reference {
+    ($type:ty) => {
+        impl std::io::Read for $type {
+            fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+                (&*self).read(buf)
+            }
+
+            fn read_vectored(
+                &mut self,
+                bufs: &mut [std::io::IoSliceMut<'_>],
+            ) -> std::io::Result<usize> {
+                (&*self).read_vectored(bufs)
+            }
+        }
+    };
+}
+pub(crate) use read_by_reference;
+
+/// Implements `Write` for a type by that of references to it.
+macro_rules! write_by_reference {
+    ($type:ty) => {
+        impl std::io::Write for $type {
+            fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+                (&*self).write(buf)
+            }
+
+            fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+                (&*self).write_vectored(bufs)
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                (&*self).flush()
+            }
+        }
+    };
+}
+pub(crate) use write_by_reference;
