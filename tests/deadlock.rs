@@ -67,7 +67,7 @@ const CASES: &[Case] = &[
     ("forbidden_by_the_environment", stuck_for_a_while, passes),
 ];
 
-/// What `WINDLASS_DEBUG` says in the cases with these names.
+/// The value of `WINDLASS_DEBUG` in the cases with these names.
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("asked_for_by_the_environment", "deadlock=1"),
     ("forbidden_by_the_environment", "deadlock=0"),

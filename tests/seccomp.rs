@@ -19,7 +19,7 @@ use windlass::{Builder, spawn};
 
 const SHORT: Duration = Duration::from_millis(1);
 
-/// What the process holds.
+/// The descriptors of the process.
 fn holdings() -> impl PartialEq + std::fmt::Debug {
     (util::open_fds(), util::n_threads(), util::mappings())
 }
@@ -56,7 +56,7 @@ fn child_tells_once(name: &str, case: &str) {
     }
 }
 
-/// What a program does with a runtime.
+/// Calls of a program on a runtime.
 fn works() {
     let _guard = hang_guard();
     runtime(2).run(|| {

@@ -1,6 +1,6 @@
 //! The names of `std` and what programs do with them, compiled against `std` and against windlass:
-//! what a port changes are the first words of its `use` lines. What is here only for `std` is listed
-//! with the reason.
+//! what a port changes are the first words of its `use` lines. A name that is here only for `std`
+//! is listed with the reason.
 #![allow(unsafe_code)]
 
 #[path = "util/mod.rs"]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[path = "tidy/dependencies.rs"]
 mod dependencies;
 
-/// Who may import whom: a module imports from the rows above its own (lower in the
+/// The rows of imports: a module imports from the rows above its own (lower in the
 /// building), and on its own row from its left.
 const ROWS: [&[&str]; 8] = [
     &["target", "bubble", "sys", "loom"],
@@ -98,7 +98,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ),
     // Which types a generic function was given.
     ("typeid", &["src/io/copy.rs", "src/net/addr.rs"]),
-    // What the thread runs, and in debug builds which locks it holds.
+    // The goroutine that the thread runs, and in debug builds the locks that it holds.
     (
         "thread_local!",
         &[
@@ -108,7 +108,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "crates/world/src/inside.rs",
             // Which of a schedule's threads this is.
             "crates/explorer/src/control.rs",
-            // What tracing's subscribers take a thread to be in.
+            // The spans that tracing's subscribers take a thread to be in.
             "crates/tracing/src/lib.rs",
             // How many signal handlers run on it.
             "crates/hook/src/handlers.rs",
@@ -125,7 +125,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What of `std` may be named outside src/loom: nothing that another thread may wait for or
+/// Items of `std` that may be named outside src/loom: nothing that another thread may wait for or
 /// see half done. The rest has its twins there, for loom and for the explorer.
 const STD: &[(&str, &[&str])] = &[
     (
@@ -441,7 +441,7 @@ fn module_of(root: &str, path: &str) -> Vec<String> {
 }
 
 /// The modules of a folder in the order in which they may import each other, each from those before it:
-/// the order of their `mod` lines. Those of the library are [`ROWS`].
+/// the order of their `mod` lines. The library's rows are [`ROWS`].
 fn order_of(folder: &str) -> Vec<String> {
     if folder == "src" {
         let names = ROWS.iter().copied().flatten();
@@ -751,7 +751,7 @@ fn no_file_names_a_place_of_one_machine() {
     ];
     let mut faults = Vec::new();
     for path in project_files() {
-        // What is no text, or was deleted, has no such names.
+        // A file that is no text, or was deleted, has no such names.
         let Ok(text) = std::fs::read_to_string(&path) else {
             continue;
         };
@@ -819,7 +819,7 @@ fn pages() -> Vec<(String, String)> {
             .to_str()
             .unwrap()
             .to_owned();
-        // What has changed since is in the list of changes, too.
+        // Changes since then are in the list of changes, too.
         if !name.ends_with(".md") || name == "CHANGELOG.md" {
             continue;
         }
@@ -830,7 +830,7 @@ fn pages() -> Vec<(String, String)> {
     pages
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn in_backticks(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

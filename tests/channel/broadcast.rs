@@ -342,7 +342,7 @@ fn waits_end_with_time_and_contexts() {
         });
         let rx = waiter.join();
         assert!(!rx.is_closed());
-        // What is there can be received, although the context is done.
+        // A message that is there can be received, although the context is done.
         tx.send(1).unwrap();
         let (ctx, canceller) = Context::background().with_cancel();
         canceller.cancel();

@@ -279,7 +279,7 @@ fn a_wait_ends_at_its_deadline() {
             r
         });
         let r = job.join();
-        // Those that gave up are out of the queues, and the channel works.
+        // Waiters that gave up are out of the queues, and the channel works.
         let job = start(mix(0), move || s.send_timeout(3, Duration::from_secs(60)));
         assert_eq!(r.recv_timeout(Duration::from_secs(60)), Ok(3));
         assert_eq!(job.join(), Ok(()));
@@ -351,7 +351,7 @@ fn every_message_is_dropped_once() {
         drop(r);
         assert_eq!(census.dropped(), census.made());
     }
-    // What does not fit is refused once a channel.
+    // A message that does not fit is refused once a channel.
     census.assert_all_dropped((2 + 3 + 4 + 4) + (1 + 2 + 2 + 2));
 }
 

@@ -44,7 +44,7 @@ impl Job {
     }
 }
 
-/// Who sends: each way to wait with a message, which comes back if it is not taken.
+/// The sender: each way to wait with a message, which comes back if it is not taken.
 const SENDERS: [fn(&Sender<Member>, Member); 4] = [
     |s, member| drop(s.send(member)),
     |s, member| drop(s.send_timeout(member, Duration::from_secs(1000))),
@@ -250,7 +250,7 @@ fn destructors_that_send_run_when_their_channel_goes() {
                 .collect();
             drop(to);
             wait_until(|| s.is_full() || s.len() == 6);
-            // Those in the buffer, and those that wait.
+            // Messages in the buffer, and messages of senders that wait.
             drop(r);
             waiting.into_iter().for_each(Job::join);
             assert_eq!(n_echoes.join().unwrap(), 6);
@@ -364,7 +364,7 @@ fn the_end_of_a_run_drops_what_selects_and_deadlines_hold() {
         wait_until(|| n_begun.load(Ordering::SeqCst) == 48);
         (0..20).for_each(|_| yield_now());
     });
-    // What was sent lies in the channels still.
+    // The messages lie in the channels still.
     let n_left: usize = channels.iter().map(|(_, r)| r.len()).sum();
     assert_eq!(census.dropped(), 48 - n_left);
     drop(channels);

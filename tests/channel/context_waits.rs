@@ -301,7 +301,7 @@ fn an_ambient_context_ends_waits_for_permits_and_timed_notifications() {
     });
 }
 
-/// What bears the names of std and cannot say that it was cut short waits on.
+/// A wait with a name of std that cannot report being cut short goes on.
 #[test]
 fn the_names_of_std_wait_in_a_context_that_is_done() {
     run(2, || {
@@ -490,7 +490,7 @@ impl Storm {
     }
 }
 
-/// What several fight over, some of whom give up: what they got, and what there was.
+/// A thing that several fight over, some of whom give up: what they got, and what there was.
 struct Fight {
     mutex: Mutex<usize>,
     lock: RwLock<usize>,

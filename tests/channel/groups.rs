@@ -270,7 +270,7 @@ fn a_scope_passes_the_contexts_on() {
             let (inner, inner_canceller) = Context::background().with_cancel();
             let seen = outer.run(|| {
                 task::scope_in(&inner, |s| {
-                    // What a goroutine of the scope spawns inherits them, too.
+                    // Goroutines that a goroutine of the scope spawns inherit them, too.
                     let parent = move || s.spawn(sleep_in_context).join().unwrap();
                     let children = [s.spawn(sleep_in_context), s.spawn(parent)];
                     match is_outer {
@@ -511,7 +511,7 @@ fn a_set_cancels_all_or_one() {
         set.cancel_all();
         assert_eq!(set.join_next().unwrap().unwrap(), Err(Error::Cancelled));
         assert!(!set.cancel(&second));
-        // Those that come later are not affected, and end with the context of the set.
+        // Goroutines that come later are not affected, and end with the context of the set.
         set.spawn(context::check);
         assert_eq!(set.join_next().unwrap().unwrap(), Ok(()));
         set.spawn(sleep_in_context);

@@ -53,7 +53,7 @@ fn ready_channels_are_chosen_evenly() {
     run(2, choose_between_ready_ones);
 }
 
-/// What a select was woken with has left the channel, also before the select comes to run:
+/// A message with which a select was woken has left the channel, also before the select comes to run:
 /// an empty channel has a place.
 #[test]
 fn a_woken_select_holds_no_place() {

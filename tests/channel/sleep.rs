@@ -118,7 +118,7 @@ fn sleepers_wake_in_the_order_of_their_ends() {
             return;
         }
     }
-    // Who has woken may give way to the next for no reason then.
+    // A goroutine that has woken may give way to the next for no reason then.
     assert!(util::is_chaotic(), "never in order: {last:?}");
 }
 
@@ -325,7 +325,7 @@ fn a_sleeper_that_is_due_does_not_overflow() {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        // Who is interrupted for 10 ms between two calls loses its P, and waits there, too.
+        // A goroutine that is interrupted for 10 ms between two calls loses its P, and waits there, too.
         assert!(n_overflowed <= 9, "{n_overflowed} times");
     });
 }

@@ -112,7 +112,7 @@ const fn not_ended_of_goroutines(name: &'static str, set_up: fn() -> Wait) -> Ro
     }
 }
 
-/// What ends the waits.
+/// The event that ends the waits.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     Timeout(Duration),
@@ -189,7 +189,7 @@ fn is_open(name: &str, place: Place) -> bool {
 struct Cell {
     row: &'static Row,
     release: Box<dyn FnOnce() + Send>,
-    /// What came of it: whether it is said to have been ended, or the text of a panic. Once.
+    /// The result: whether it is said to have been ended, or the text of a panic. Once.
     outcome: Option<Result<bool, String>>,
 }
 

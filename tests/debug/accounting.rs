@@ -98,7 +98,7 @@ fn there_are_not_many_labels() {
         let one_more = labelled(1024).unwrap_err();
         assert_eq!(one_more.kind(), std::io::ErrorKind::InvalidInput);
         assert!(one_more.to_string().contains("1024 others"), "{one_more}");
-        // Those that there are can be used.
+        // Labels that exist can be used.
         labelled(7).unwrap().join().unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! What a runtime tells those who ask from outside.
+//! Answers of a runtime to questions from outside.
 
 use std::io::ErrorKind;
 use std::time::Duration;

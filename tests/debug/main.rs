@@ -1,4 +1,4 @@
-//! What a runtime shows of itself: metrics, dumps, traces, reports.
+//! Everything that a runtime shows of itself: metrics, dumps, traces, reports.
 
 #[path = "../util/mod.rs"]
 mod util;

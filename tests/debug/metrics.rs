@@ -186,7 +186,7 @@ fn what_the_ring_does_is_counted_in_batches() {
     assert!(total.ring_submit_sizes.count() <= total.ring_enters);
 }
 
-/// What is queued for the ring would wait for the next goroutine that computes.
+/// An operation that is queued for the ring would wait for the next goroutine that computes.
 #[test]
 fn beside_goroutines_that_compute_sends_are_not_queued() {
     use std::io::{Read, Write};

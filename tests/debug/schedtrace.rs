@@ -16,7 +16,7 @@ struct Line {
     ms: u64,
     name: String,
     numbers: BTreeMap<String, u64>,
-    /// What stands in brackets: a list for every node.
+    /// The text in brackets: a list for every node.
     runqueue: Vec<u64>,
     local: Vec<Vec<u64>>,
     schedticks: Vec<Vec<u64>>,

@@ -160,7 +160,7 @@ fn reports(stderr: &str) -> Vec<&str> {
     starts.windows(2).map(|w| &stderr[w[0]..w[1]]).collect()
 }
 
-/// Those of the goroutine of this name.
+/// The reports of the goroutine of this name.
 fn reports_of<'a>(stderr: &'a str, name: &str) -> Vec<&'a str> {
     let name = format!("name \"{name}\"]:\n");
     let of = |report: &&str| report.contains(&name);
@@ -281,7 +281,7 @@ fn what_is_not_reported_is_counted() {
         .map(|(_, n)| n.split_once(' ').unwrap().0.parse::<usize>().unwrap())
         .sum();
     let n_shown = reports(&stderr).len();
-    // What is left out behind the last report is told nowhere.
+    // Reports that are left out behind the last one are counted nowhere.
     assert!((1..=4).contains(&(n_shown + n_counted)), "{stderr}");
     assert!(stderr.contains("\"first "), "{stderr}");
 }
@@ -321,7 +321,7 @@ fn while_the_process_is_stopped_nobody_stalls() {
             let ends = Arc::clone(&is_over);
             let computes = spawn(move || {
                 while !ends.load(Ordering::Relaxed) {
-                    // What is left of the five after the stop is not cut short by it.
+                    // The rest of the five after the stop is not cut short by it.
                     (0..5).for_each(|_| computes_for_long(Duration::from_millis(1)));
                     yield_now();
                 }

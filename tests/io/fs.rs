@@ -607,7 +607,7 @@ fn many_fifos_may_wait_to_be_opened() {
             .map(|path| spawn(move || fs::read(path).unwrap()))
             .collect();
         windlass::sleep(SHORT);
-        // Those that wait hold up nobody who does not.
+        // Goroutines that wait hold up no others.
         let file = File::create(dir.join("f")).unwrap();
         file.sync_all().unwrap();
         for (i, path) in paths.iter().enumerate().rev() {
@@ -1004,7 +1004,7 @@ fn without_descriptors_there_is_an_error_and_no_leak() {
     });
 }
 
-/// What a goroutine does with a file whose server stops; what it takes before is done at once.
+/// A goroutine's call on a file whose server stops; the steps before it are done at once.
 fn call_of(case: &str, dir: &Path) -> Box<dyn FnOnce() + Send> {
     let (slow, file) = (dir.join("slow"), dir.join("file"));
     match case {

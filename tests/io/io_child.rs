@@ -213,7 +213,7 @@ fn print_in_order() {
     println!("c");
 }
 
-/// The same on plain threads, where nothing is parked.
+/// On plain threads nothing is parked.
 fn locking_thread() {
     let mut text = String::new();
     assert_eq!(io::stdin().read_line(&mut text).unwrap(), 4);

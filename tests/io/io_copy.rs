@@ -318,7 +318,7 @@ impl Urgent {
         stream
     }
 
-    /// What a copy gives that knows nothing of splicing.
+    /// The result of a copy that knows nothing of splicing.
     fn expected(&self) -> Vec<u8> {
         let mut all = Vec::new();
         self.stream().read_to_end(&mut all).unwrap();
@@ -346,7 +346,7 @@ const URGENT: &[&[usize]] = &[
     &[20_000, 0, 0, 20_000],
 ];
 
-/// What lies behind urgent data is copied as well.
+/// Bytes behind urgent data are copied as well.
 #[test]
 fn urgent_data_does_not_end_a_copy() {
     run(2, || {
@@ -400,7 +400,7 @@ fn urgent_data_does_not_stop_a_copy() {
     });
 }
 
-/// What is no stream of ours is copied as `std` does it.
+/// A stream that is not ours is copied as `std` does it.
 #[test]
 fn anything_else() {
     run(2, || {

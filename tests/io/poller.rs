@@ -175,7 +175,7 @@ fn sockets_closed_and_opened_again_and_again() {
             let first = b.read(&mut [0; 4]);
             assert_eq!(first.unwrap_err().kind(), ErrorKind::WouldBlock);
             drop(b);
-            // What was the number of `b` is another stream's now, while the clone lives.
+            // The number that `b` had is another stream's now, while the clone lives.
             let (mut c, d) = pair();
             let reads = spawn(move || {
                 let (mut d, mut buf) = (d, [0; 4]);

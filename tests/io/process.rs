@@ -81,7 +81,7 @@ fn output_reads_both_pipes_at_once() {
             (&output.stdout[..], &output.stderr[..]),
             (&b"seen\n"[..], &b""[..])
         );
-        // What `output` assumes does not stay.
+        // The settings that `output` assumes do not stay.
         let mut command = sh("cat");
         command.output().unwrap();
         let child = command.stdin(Stdio::null()).spawn().unwrap();
@@ -294,7 +294,7 @@ fn a_child_inherits_nothing_of_the_runtime() {
     });
 }
 
-/// What a goroutine starts may run wherever the process may, though its own thread is pinned.
+/// A process that a goroutine starts may run wherever the process may, though its own thread is pinned.
 #[test]
 fn threads_and_children_of_std_are_not_pinned() {
     use std::os::unix::process::CommandExt;
@@ -445,7 +445,7 @@ fn children_of_libc_are_not_pinned() {
     });
 }
 
-/// What a program finds that a goroutine starts or becomes: the CPUs, the timer slack and the time slice
+/// The state that a program finds which a goroutine starts or becomes: the CPUs, the timer slack and the time slice
 /// that it would have without a runtime.
 #[test]
 fn programs_inherit_nothing_of_the_thread() {
@@ -583,7 +583,7 @@ const REPORT: &str = match C_REPORT.to_str() {
     Err(_) => unreachable!(),
 };
 
-/// What a command shows of a report, without repetitions; and all that it shows.
+/// The lines that a command shows of a report, without repetitions; and all that it shows.
 fn shown_by(command: &mut std::process::Command) -> (String, String) {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -848,7 +848,7 @@ fn commands_and_children_of_std_are_taken_over() {
             .args(["-c", "cat; echo $A; echo err >&2"])
             .env("A", "1");
         let mut command = Command::from(command);
-        // What `std` was not told is that of `output`.
+        // A setting that `std` was not given is that of `output`.
         let output = command.output().unwrap();
         assert_eq!(
             (&*output.stdout, &*output.stderr),

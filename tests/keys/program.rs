@@ -22,7 +22,7 @@ mod sched {
         pub(crate) mod park {
             use crate::g::goroutine_locals::GoroutineLocals;
 
-            /// What the one thread owns.
+            /// State that the one thread owns.
             pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
                 thread_local!(static OWN: &'static GoroutineLocals = Box::leak(Box::new(GoroutineLocals::new())));
                 Some(OWN.with(|own| *own))

@@ -767,7 +767,7 @@ fn a_duplicate_of_a_listener_waits_as_it_does() {
         drop(one);
         let third = connect(1);
         duplicate().accept().unwrap();
-        // What was asked for holds.
+        // The mode that was asked for holds.
         listener.set_nonblocking(true).unwrap();
         let none = duplicate().accept().unwrap_err();
         assert_eq!(none.kind(), ErrorKind::WouldBlock);
@@ -777,7 +777,7 @@ fn a_duplicate_of_a_listener_waits_as_it_does() {
     });
 }
 
-/// What the documentation of listeners says of their mode, and of how to hand one over.
+/// The mode of listeners is as documented, and so is the way to hand one over.
 #[test]
 fn a_listener_over_epoll_can_be_handed_over() {
     use windlass::net::{UnixListener, UnixStream};
@@ -855,7 +855,7 @@ fn conversions_keep_the_mode_and_the_timeouts() {
     macro_rules! check {
         ($std:ty, $ours:ty, $socket:expr, $receive:expr) => {{
             let socket: $std = $socket;
-            // What the kernel makes of them: it counts in ticks.
+            // Their values in the kernel: it counts in ticks.
             socket.set_read_timeout(READ).unwrap();
             socket.set_write_timeout(WRITE).unwrap();
             let (read, write) = (

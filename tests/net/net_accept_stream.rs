@@ -649,7 +649,7 @@ fn no_descriptor_is_leaked() {
     });
 }
 
-/// What is accepted is closed when another program begins, as every descriptor is.
+/// A connection that is accepted is closed when another program begins, as every descriptor is.
 #[test]
 fn connections_are_close_on_exec() {
     run(1, || {

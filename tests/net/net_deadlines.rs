@@ -236,7 +236,7 @@ fn a_blocked_writer_and_an_accept() {
         a.set_write_deadline(passed());
         let (n, kind) = writes.join().unwrap();
         assert_eq!(kind, ErrorKind::WouldBlock);
-        // What was said to be written arrives.
+        // The bytes that were reported as written arrive.
         drop(a);
         assert_eq!(pattern.check(&mut &b, 10_000).unwrap(), n);
 

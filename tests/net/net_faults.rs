@@ -1,4 +1,4 @@
-//! What peers, other handles and callers do to a socket at the wrong moment.
+//! Acts of peers, other handles and callers on a socket at the wrong moment.
 #![allow(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
@@ -258,7 +258,7 @@ fn buffers_longer_than_four_gib() {
     assert!(n > 0 && n <= 0x7fff_f000, "{n}");
 }
 
-/// What a call was given is the caller's again when it returns, also after a timeout:
+/// The buffer of a call is the caller's again when it returns, also after a timeout:
 /// nothing that comes later is written into it.
 #[test]
 fn a_buffer_is_free_after_a_read_that_timed_out() {

@@ -516,7 +516,7 @@ fn accepts_fail_for_want_of_descriptors_and_go_on() {
         let late = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let (stopping, mut n_after_stop) = (server.clone(), 0);
         set_nofile_limit(1024);
-        // What is left of the descriptors.
+        // The descriptors that are left.
         let mut files = Vec::new();
         while let Ok(file) = std::fs::File::open("/dev/null") {
             files.push(file);

@@ -39,7 +39,7 @@ fn in_a_namespace(name: &str) {
     };
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
-    // What was skipped, and how bad it was.
+    // The losses, and how bad they were.
     eprint!("{stderr}");
 }
 
@@ -147,7 +147,7 @@ fn timeouts_lose_no_byte() {
     });
 }
 
-/// What UDP loses is asked for again.
+/// Packets that UDP loses are asked for again.
 #[test]
 fn packets_are_asked_for_again() {
     on_a_bad_network("packets_are_asked_for_again", |there, link| {

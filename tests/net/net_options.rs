@@ -1,4 +1,4 @@
-//! What `std` has no names for.
+//! Options for which `std` has no names.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;

@@ -81,7 +81,7 @@ fn a_long_stream_keeps_its_order() {
             let is_end = bytes.is_empty();
             seen += bytes.len();
             kept.push_back(bytes);
-            // What is kept is not written over.
+            // A buffer that is kept is not written over.
             while kept.len() > 20 || is_end && !kept.is_empty() {
                 let bytes = kept.pop_front().unwrap();
                 assert_eq!(&bytes[..], pattern.bytes(at, bytes.len()));

@@ -165,7 +165,7 @@ fn nothing_is_interrupted() {
         ];
         all.into_iter().for_each(|g| g.join().unwrap());
     });
-    // The same calls on plain threads.
+    // These calls on plain threads.
     let (a, b) = UnixStream::pair().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();

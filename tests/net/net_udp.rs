@@ -34,7 +34,7 @@ fn forbid(from: u16, to: u16) -> bool {
     let Ok(raw) = raw else { return false };
     // Destination unreachable, administratively prohibited; the kernel fills the sum in.
     let mut told = vec![1, 1, 0, 0, 0, 0, 0, 0];
-    // What was sent: IPv6, 9 bytes of UDP, and these.
+    // The packets that were sent: IPv6, 9 bytes of UDP, and these.
     told.extend([0x60, 0, 0, 0, 0, 9, 17, 64]);
     told.extend(Ipv6Addr::LOCALHOST.octets());
     told.extend(Ipv6Addr::LOCALHOST.octets());

@@ -343,7 +343,7 @@ fn a_deadline_loses_no_byte() {
     });
 }
 
-/// What it becomes is an ordinary descriptor.
+/// It becomes an ordinary descriptor.
 #[test]
 fn a_watched_connection_can_be_given_away() {
     let _guard = hang_guard();

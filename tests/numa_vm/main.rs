@@ -1,4 +1,4 @@
-//! What only a kernel of several NUMA nodes can show: scripts/numa-vm.sh.
+//! Facts that only a kernel of several NUMA nodes can show: scripts/numa-vm.sh.
 
 #[path = "../util/load.rs"]
 mod load;

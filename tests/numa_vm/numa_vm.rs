@@ -1,4 +1,4 @@
-//! What only a kernel with several NUMA nodes can show: threads on the CPUs of their node,
+//! Facts that only a kernel with several NUMA nodes can show: threads on the CPUs of their node,
 //! pages on its memory, victims by the kernel's own distances.
 //!
 //! `make test-numa` runs these in a virtual machine of several nodes. Where there is one node
@@ -66,7 +66,7 @@ fn node_of_page<T>(at: &T) -> u32 {
     u32::try_from(status).expect("the page is there")
 }
 
-/// What the kernel says of distances from a node: to every node, by its number.
+/// The kernel's distances from a node: to every node, by its number.
 fn kernel_distances(machine: &Topology, node: u32) -> BTreeMap<u32, u32> {
     let path = format!("/sys/devices/system/node/node{node}/distance");
     let row = std::fs::read_to_string(path).unwrap();
@@ -503,7 +503,7 @@ fn assert_all_but_buffers_at_home(rt: &Runtime) {
     assert_at_home("stacks", pages.stacks);
 }
 
-/// What was stolen during a part of a run.
+/// The steals during a part of a run.
 #[derive(Clone, Copy, Debug)]
 struct Stolen {
     all: u64,

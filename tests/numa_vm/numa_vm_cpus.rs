@@ -143,7 +143,7 @@ fn a_cpuset_that_changes_is_followed() {
     });
 }
 
-/// What was not allowed when the runtime was built has its place, too.
+/// A CPU that was not allowed when the runtime was built has its place, too.
 #[test]
 fn a_cpuset_may_grow_beyond_what_it_was() {
     let Some(machine) = machine("a_cpuset_may_grow_beyond_what_it_was") else {

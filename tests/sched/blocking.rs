@@ -676,7 +676,7 @@ fn without_threads_others_wait_and_one_line_says_why() {
     });
 }
 
-/// What sysmon may use of the CPU in a second in which nothing is to be done.
+/// The CPU time that sysmon may use in a second in which nothing is to be done.
 const SYSMON_AT_MOST: Duration = Duration::from_millis(50);
 
 #[test]

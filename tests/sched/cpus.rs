@@ -96,7 +96,7 @@ fn a_mask_from_outside_is_followed() {
     assert_eq!(affinity(), [a, b]);
 }
 
-/// What was one CPU in the beginning may become two.
+/// One CPU in the beginning may become two.
 #[test]
 fn it_grows_beyond_what_it_began_with() {
     let Some([a, b]) = two_cpus("it_grows_beyond_what_it_began_with") else {
@@ -117,7 +117,7 @@ fn it_grows_beyond_what_it_began_with() {
     });
 }
 
-/// Who sets the mask of all threads unpins them, also if it is the one that it was.
+/// A program that sets the mask of all threads unpins them, also if it is the one that it was.
 #[test]
 fn the_same_mask_again_pins_again() {
     let Some([a, b]) = two_cpus("the_same_mask_again_pins_again") else {

@@ -26,7 +26,7 @@ use windlass::{blocking, io, par, sleep, spawn, task, thread};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
-/// What the current context does to a wait.
+/// The effect of the current context on a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InContext {
     Ends,

@@ -838,7 +838,7 @@ fn a_goroutine_on_another_stack_is_the_same() {
     });
 }
 
-/// What the caller of `join` waits for, `b` does, at all depths.
+/// `b` does the work for which the caller of `join` waits, at all depths.
 #[test]
 fn a_park_on_another_stack_is_ended_by_its_fork() {
     fn deep(n: u32, me: &task::Task) {

@@ -429,7 +429,7 @@ fn taint_threads(n_ps: usize) {
                 here()
             });
             tainted.insert(child.join().unwrap());
-            // What it left on the thread nobody finds.
+            // Nobody finds the traces that it left on the thread.
             assert_eq!(spawn(recall).join().unwrap(), 0);
         }
         assert_eq!(tainted.len(), 40);
@@ -553,7 +553,7 @@ fn a_panic_with_the_thread_kept_ends_both() {
     thread::spawn(test).join().unwrap();
 }
 
-/// What is dropped on the thread that it was made for.
+/// A value that is dropped on the thread for which it was made.
 struct AtHome(ThreadId, Arc<AtomicUsize>);
 
 impl Drop for AtHome {

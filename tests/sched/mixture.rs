@@ -15,7 +15,7 @@ use windlass::{Builder, Runtime, channel, task};
 
 const ROUNDS: u64 = 40;
 
-/// What has been done, and what was meant to be.
+/// The work that was done, and the work that was meant to be.
 #[derive(Default)]
 struct Sums {
     done: AtomicU64,

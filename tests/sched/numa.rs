@@ -68,7 +68,7 @@ fn keep_busy(node: u32, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
     keeper
 }
 
-/// What makes goroutines change places elsewhere; `is_home` is asked after each.
+/// Acts that elsewhere make goroutines change places; `is_home` is asked after each.
 fn everything(i: usize, woken: impl Fn(), is_home: impl Fn(&str)) {
     is_home("spawn");
     yield_now();

@@ -95,7 +95,7 @@ fn stacks_of_other_sizes() {
         });
         unreachable!();
     }
-    // What is asked for, and what it is rounded up to.
+    // The size that is asked for, and the one to which it is rounded up.
     let sizes = [
         (16 << 10, 64 << 10),
         (64 << 10, 64 << 10),

@@ -342,7 +342,7 @@ fn the_environment_chooses() {
         let expected = value.trim().parse().ok().filter(|&n| n > 0);
         let default = || windlass::topology::default_processors(&Topology::detect().unwrap());
         assert_eq!(n, expected.unwrap_or_else(default));
-        // What the program says counts more.
+        // The program's setting counts more.
         let explicit = build(Builder::new().processors(1)).unwrap();
         assert_eq!(explicit.processors(), 1);
         return;

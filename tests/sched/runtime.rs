@@ -325,7 +325,7 @@ fn panics_name_their_goroutine() {
     }
 }
 
-/// What was queued and never ran ends with the runtime, and is counted so.
+/// A goroutine that was queued and never ran ends with the runtime, and is counted so.
 #[test]
 fn none_lives_when_the_runtime_is_gone() {
     let rt = runtime(1);
@@ -586,7 +586,7 @@ fn runtimes_side_by_side_join_and_unpark_one_another() {
     assert_eq!(sums, [44_850; 3]);
 }
 
-/// What a test reads from: a stream, for which a poll stays armed, or new connections.
+/// The source of a test's reads: a stream, for which a poll stays armed, or new connections.
 enum Reader {
     Stream(TcpStream),
     Connections(AcceptStream<'static, TcpStream>),
@@ -664,7 +664,7 @@ impl Drop for Feeder {
     }
 }
 
-/// What a reader can be, made in a runtime, with what feeds it.
+/// A kind of reader, made in a runtime, with its writer.
 const READERS: [fn() -> (Reader, Feeder); 2] = [
     || {
         let (mut a, b) = std_pair();
@@ -709,7 +709,7 @@ fn on_its_own<'s>(
 /// Reads often enough for a request to stay armed.
 const WARM: u32 = 12;
 
-/// What A has armed is waited for in B when A ends: B is woken, and goes on by itself.
+/// A goroutine of B waits for a poll that A has armed when A ends: B is woken, and goes on by itself.
 #[test]
 fn a_reader_survives_the_runtime_that_it_comes_from() {
     let _guard = hang_guard();
@@ -831,7 +831,7 @@ fn a_reader_moves_between_busy_runtimes() {
     }
 }
 
-/// What the kernel has received into buffers of a runtime stays readable when that is gone.
+/// Bytes that the kernel has received into buffers of a runtime stays readable when that is gone.
 #[test]
 fn received_pieces_outlive_their_runtime() {
     let _guard = hang_guard();
@@ -883,7 +883,7 @@ fn a_failed_build_leaves_nothing_behind() {
         util::child_passes("a_failed_build_leaves_nothing_behind", "count");
         return;
     };
-    // What the first calls set up once (allocator, hwloc) is none of the build's.
+    // State that the first calls set up once (allocator, hwloc) is none of the build's.
     drop(runtime(4));
     let limit = util::nofile_limits().0;
     let before = (util::open_fds(), util::n_threads(), util::mappings());
@@ -946,7 +946,7 @@ fn a_dropped_runtime_leaves_nothing_behind() {
     );
 }
 
-/// What a goroutine without a stack would have run is dropped, and destructors may use the
+/// The closure of a goroutine without a stack is dropped, and destructors may use the
 /// runtime. In a process of its own, because of the limit on memory.
 #[test]
 fn a_goroutine_that_gets_no_stack_ends_with_the_reason() {
@@ -1091,7 +1091,7 @@ fn a_runtime_is_for_the_process_that_built_it() {
             in_fork(|| {
                 refuses(&rt, &handle);
                 refuses(&own, &own.handle());
-                // What is dropped here is left as it is.
+                // A runtime that is dropped here is left as it is.
                 drop((rt, handle, own));
                 works(&runtime(1));
             });

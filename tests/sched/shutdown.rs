@@ -768,7 +768,7 @@ impl Drop for DoneOnDrop {
     }
 }
 
-/// What a goroutine has that uses those ends.
+/// The state of a goroutine that uses those ends.
 struct Uses {
     r: Receiver<u32>,
     s: Sender<u32>,

@@ -197,7 +197,7 @@ fn they_stay_in_a_simulation() {
     moves.unwrap();
 }
 
-/// What loggers ask is among it.
+/// The questions of loggers are among them.
 fn values(probe: &mut Probe) {
     probe.call("current_node", task::current_node);
     probe.call("current", || task::current().id());
@@ -431,7 +431,7 @@ fn of_sockets(probe: &mut Probe) {
     probe.both(graceful);
 }
 
-/// What simulations do not have, or have by other means.
+/// Types that simulations do not have, or have by other means.
 fn of_the_kernel(probe: &mut Probe) {
     let folder = TempDir::new();
     let path = folder.join("file");

@@ -242,7 +242,7 @@ fn the_result_of_a_detached_goroutine_may_use_them() {
             uses
         }));
         wait_until(|| census.dropped() == 1);
-        // The same when the goroutine has ended already: then it is the dropper's.
+        // So it is when the goroutine has ended already: then it is the dropper's.
         let join = spawn({
             let census = census.clone();
             move || Uses(census)

@@ -209,7 +209,7 @@ fn threads_are_not_pinned_to_a_machine_that_is_not_there() {
     assert!(inside.iter().all(|set| *set == before));
 }
 
-/// What goroutines do, on all Ps and over all nodes.
+/// Work of goroutines, on all Ps and over all nodes.
 fn works(rt: &Runtime) {
     let _guard = hang_guard();
     let handle = rt.handle();

@@ -49,7 +49,7 @@ fn each_run_begins_in_the_year_2000() {
     });
 }
 
-/// What has ended in a run has also ended by the clocks after it, which are behind.
+/// A wait that has ended in a run has also ended by the clocks after it, which are behind.
 #[test]
 fn what_is_over_in_a_run_is_over_after_it() {
     let kept = std::sync::Mutex::new(Vec::new());

@@ -183,7 +183,7 @@ fn a_recursion_on_small_stacks() {
     }
 }
 
-/// What a drawn program does on each of its hosts: files, names, connections, sleeps.
+/// The work of a drawn program on each of its hosts: files, names, connections, sleeps.
 fn live(random: &mut Random, n_hosts: usize) {
     let mut below = |n: usize| (random.next() >> 33) as usize % n;
     let mut files = Vec::new();

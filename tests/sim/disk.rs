@@ -107,7 +107,7 @@ fn holes_are_zeros() {
         file.write_all_at(&[b'y'; 5000], 4000).unwrap();
         expected[4000..9000].fill(b'y');
         assert_eq!(fs::read(&path).unwrap(), expected);
-        // What was cut off does not come back.
+        // Bytes that were cut off do not come back.
         file.set_len(4500).unwrap();
         file.set_len(9000).unwrap();
         expected.truncate(4500);
@@ -483,7 +483,7 @@ fn direct_transfers_are_aligned() {
         let all = fs::read(&path).unwrap();
         assert_eq!(all.len(), 12_288);
         assert!(all[..4096].iter().all(|&byte| byte == 0));
-        // What the cache has is seen, and the other way round.
+        // Data in the cache are seen, and the other way round.
         let cached = OpenOptions::new().write(true).open(&path).unwrap();
         cached.write_all_at(&[9; 10], 4096).unwrap();
         file.read_exact_at(&mut buf, 4096).unwrap();

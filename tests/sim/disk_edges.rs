@@ -1,4 +1,4 @@
-//! What programs seldom ask of files, or by mistake: numbers that are too large, names that cannot be,
+//! Calls on files that programs make seldom, or by mistake: numbers that are too large, names that cannot be,
 //! unusual flags. The disk of a simulation gives the kernel's answers.
 
 use std::cell::RefCell;
@@ -581,7 +581,7 @@ fn attributes_that_were_synced_stay() {
     });
 }
 
-/// Those that wait are woken, and the first thing that one of them does is another call.
+/// Waiters are woken, and the first thing that one of them does is another call.
 #[test]
 fn many_wait_for_one_lock() {
     check(Sim::new(PROMISE).seed(1).seeds(100), || {
@@ -719,7 +719,7 @@ fn a_crash_leaves_nothing_open() {
         util::child_passes(NAME, "crash");
         return;
     }
-    // What is opened once for a process is open from here on.
+    // A file that is opened once for a process is open from here on.
     check(Sim::new(PROMISE).seed(1).seeds(1), || {
         drop(read_write(Path::new("/f")))
     });

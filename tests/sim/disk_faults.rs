@@ -297,7 +297,7 @@ fn a_full_disk_takes_no_more() {
         let e = file.write_all(&[1; PAGE]).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::StorageFull);
         assert_eq!(errno(file.allocate(0, 10 * PAGE as u64)), libc::ENOSPC);
-        // What is there can be overwritten, and what is removed makes room.
+        // Data that are there can be overwritten, and a file that is removed makes room.
         file.write_all_at(&[2; PAGE], 0).unwrap();
         drop(file);
         fs::remove_file("/a").unwrap();

@@ -310,7 +310,7 @@ fn read_all(
     }
 }
 
-/// What does not differ between file systems.
+/// The attributes that do not differ between file systems.
 fn shown(metadata: Metadata) -> String {
     let is_dir = metadata.is_dir();
     let (len, n_links) = if is_dir {

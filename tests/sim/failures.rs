@@ -1,4 +1,4 @@
-//! What makes a run fail, what the failure says, and that the next simulation begins afresh.
+//! Causes of a run's failure, the text of a failure, and the fresh start of the next simulation.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

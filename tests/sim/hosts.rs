@@ -666,7 +666,7 @@ fn destructors_of_a_crash_reach_nobody() {
     });
 }
 
-/// What the closure of a host owns is dropped in the run, however that ends: its destructors write to the
+/// Values that the closure of a host owns are dropped in the run, however that ends: its destructors write to the
 /// disk of the simulation and not to the machine's.
 #[test]
 fn closures_of_hosts_are_dropped_in_the_run() {
@@ -1021,7 +1021,7 @@ fn sockets_outlive_their_run() {
     .unwrap();
 }
 
-/// What the kernel calls the files of descriptors.
+/// The kernel's names of the files of descriptors.
 fn files(fds: &[i32]) -> Vec<Option<std::path::PathBuf>> {
     let link = |fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
     fds.iter().map(link).collect()
@@ -1052,7 +1052,7 @@ fn a_run_leaves_no_descriptors() {
     let (fds, before) = seen.into_inner().unwrap();
     let after = files(&fds);
     assert!(before.iter().all(Option::is_some));
-    // What was forgotten is forgotten.
+    // Values that were forgotten stay forgotten.
     let leaked: Vec<bool> = before.iter().zip(&after).map(|(a, b)| a == b).collect();
     assert_eq!(leaked, [false, true, true, false]);
 }

@@ -175,7 +175,7 @@ fn one_signal_for_two_kinds_of_waiters() {
 #[test]
 fn a_worker_whose_receiver_gave_up() {
     kernel("leaked sender", FailureKind::GoroutinesLeft, |fixed| {
-        // What keeps the channel open is a receiver that somebody else holds.
+        // A receiver that somebody else holds keeps the channel open.
         let (sender, receiver) = bounded(usize::from(fixed));
         let held = receiver.clone();
         drop(windlass::spawn(move || {

@@ -1,4 +1,4 @@
-//! What is left at the end of a run: descriptors and messages, found on request. Each program that leaves
+//! Leaks at the end of a run: descriptors and messages, found on request. Each program that leaves
 //! something has a twin that does not.
 
 use windlass::channel::{bounded, oneshot, unbounded};
@@ -26,7 +26,7 @@ fn fails(sim: &Sim, f: impl Fn()) -> Failure {
 fn twins(sim: &Sim, kind: FailureKind, f: impl Fn(bool)) -> Vec<String> {
     let mut left = Vec::new();
     for seed in 0..10 {
-        // What is forgotten stays open in the kernel, so it is not repeated often.
+        // A descriptor that is forgotten stays open in the kernel, so it is not repeated often.
         let sim = sim.clone().seed(seed).seeds(1).shorten(seed == 0);
         let failure = fails(&sim, || f(true));
         assert_eq!(failure.kind(), kind, "{failure}");
@@ -136,7 +136,7 @@ fn what_is_closed_in_time_is_not_left() {
             let _file = File::create("/tmp/a").unwrap();
             sleep(100 * SECOND);
         }));
-        // Those of a host that crashes are gone.
+        // The descriptors of a host that crashes are gone.
         let host = sim::host("host", [10, 0, 0, 1], || {
             let listener = TcpListener::bind("0.0.0.0:80").unwrap();
             let _file = File::create("/tmp/b").unwrap();

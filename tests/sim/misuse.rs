@@ -70,7 +70,7 @@ fn tasks_and_wakers_outlive_their_run() {
     for _ in 0..3 {
         let failure = fails(|| {
             tasks.lock().unwrap().push(windlass::task::current());
-            // Those of the run before.
+            // The values of the run before.
             tasks.lock().unwrap().iter().for_each(Task::unpark);
             wakers.lock().unwrap().iter().for_each(Waker::wake_by_ref);
             windlass::future::block_on(std::future::poll_fn(keep));
@@ -287,7 +287,7 @@ fn a_panic_before_a_deadlock_is_reported() {
     assert!(failure.panics()[0].at.is_some());
 }
 
-/// What a goroutine does when the end of the run ends its wait is no failure.
+/// A panic of a goroutine whose wait the end of the run has ended is no failure.
 #[test]
 fn a_panic_in_the_tear_down_is_not_reported() {
     let (_never, receiver) = bounded::<()>(0);

@@ -79,7 +79,7 @@ fn read_all(mut from: impl Read) -> String {
 fn path(name: &str) -> PathBuf {
     static N: AtomicU32 = AtomicU32::new(0);
     let n = match windlass::sim::is_simulated() {
-        // The same in each run.
+        // Equal in each run.
         true => 0,
         false => N.fetch_add(1, Ordering::Relaxed),
     };
@@ -310,7 +310,7 @@ fn a_reader_that_reads_no_more() {
         assert_eq!(b.read(&mut [0]).unwrap(), 0);
         a.write_all(b"abc").unwrap();
         wait_readable(&b).unwrap();
-        // What comes all the same can be read.
+        // Bytes that come all the same can be read.
         let mut buf = [0; 3];
         b.read_exact(&mut buf).unwrap();
         assert_eq!(&buf, b"abc");
@@ -326,7 +326,7 @@ fn unread_bytes_reset_the_connection() {
         b.write_all(b"before").unwrap();
         wait_readable(&b).unwrap();
         drop(b);
-        // What came before the reset is there.
+        // The bytes before the reset are there.
         let mut buf = [0; 6];
         a.read_exact(&mut buf).unwrap();
         assert_eq!(kind(a.read(&mut [0])), ErrorKind::ConnectionReset);
@@ -735,7 +735,7 @@ fn abstract_names_of_streams_and_of_datagrams() {
             errno(sender.send_to_addr(b"abc", &name)),
             libc::ECONNREFUSED
         );
-        // Whom it is for plays no part.
+        // The receiver plays no part.
         sender.shutdown(Shutdown::Write).unwrap();
         assert_eq!(errno(sender.send_to_addr(b"abc", &name)), libc::EPIPE);
     });
@@ -970,7 +970,7 @@ fn unix_listeners_that_are_full_or_shut() {
             kind(UnixStream::connect(&path)),
             ErrorKind::ConnectionRefused
         );
-        // Those in the queue are accepted first.
+        // Connections in the queue are accepted first.
         for _ in &clients {
             listener.accept().unwrap();
         }

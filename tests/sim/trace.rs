@@ -109,7 +109,7 @@ impl File {
             .0
     }
 
-    /// What a row shows, in order; the same twice in a row counts once.
+    /// The states that a row shows, in order; equal neighbours count once.
     fn shows(&self, name: &str) -> Vec<&str> {
         let slices = self
             .slices

@@ -1,4 +1,4 @@
-// What programs do with the names of `std`. tests/std_names.rs includes this file twice: with `std`
+// Uses of the names of `std` in programs. tests/std_names.rs includes this file twice: with `std`
 // as `api`, and with windlass. `all` is run, in a thread or a goroutine; what follows it is only
 // compiled.
 

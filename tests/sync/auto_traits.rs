@@ -154,7 +154,7 @@ are! {
     Region: false, false;
 }
 
-// What has no parameter.
+// Types without a parameter.
 are! {
     Context: true, true;
     Canceller: true, true;

@@ -88,7 +88,7 @@ fn counts_do_not_wrap() {
     (1..8).for_each(|_| all.merge(most_at_once()));
     assert_eq!(all.num_permits(), 8 * Semaphore::MAX_PERMITS);
     panic_of(|| all.merge(most_at_once()));
-    // Those that could not be merged were given back.
+    // Permits that could not be merged were given back.
     assert_eq!(semaphore.available_permits(), Semaphore::MAX_PERMITS);
     all.forget();
 

@@ -223,7 +223,7 @@ fn it_prints_as_std_does() {
     );
 }
 
-/// What may go where: checked by the compiler.
+/// Moves that are allowed: checked by the compiler.
 #[test]
 fn guards_may_change_hands() {
     fn sends<T: Send>() {}

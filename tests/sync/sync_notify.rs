@@ -538,7 +538,7 @@ fn pools_are_bounded() {
     census.assert_all_dropped(12);
 }
 
-/// What goroutines have put back is found on plain threads, and the other way round.
+/// Permits that goroutines have put back are found on plain threads, and the other way round.
 #[test]
 fn pools_are_shared_by_goroutines_and_threads() {
     static POOL: Pool<Vec<u8>> = Pool::new(Vec::new);

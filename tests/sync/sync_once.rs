@@ -55,7 +55,7 @@ fn a_panic_poisons() {
     });
 }
 
-/// Those who wait when it panics: plain calls panic, forced ones run in turn.
+/// Callers that wait when it panics: plain calls panic, forced ones run in turn.
 #[test]
 fn waiters_hear_of_the_panic() {
     on_each(|kind| {
@@ -290,7 +290,7 @@ fn a_lazy_value_that_panicked_panics() {
     });
 }
 
-/// What an initializer captured is dropped with it, made or not.
+/// Values that an initializer captured are dropped with it, made or not.
 #[test]
 fn initializers_are_dropped() {
     let census = Census::default();

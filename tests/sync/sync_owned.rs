@@ -17,7 +17,7 @@ use windlass::{sleep, spawn, yield_now};
 const SOON: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(1 << 20);
 
-/// What is taken here is given back elsewhere.
+/// A lock that is taken here is given back elsewhere.
 #[test]
 fn guards_go_to_others() {
     on_each(|kind| {
@@ -218,7 +218,7 @@ fn waits_for_owned_guards_end_with_contexts() {
         };
         let ctx = waiter.join();
         drop(held);
-        // What can be had is had, although the context is done.
+        // A lock that is free is taken, although the context is done.
         assert_eq!(*mutex.lock_owned_context(&ctx).unwrap().unwrap(), 1);
         assert_eq!(*lock.read_owned_context(&ctx).unwrap().unwrap(), 1);
         assert_eq!(*lock.write_owned_context(&ctx).unwrap().unwrap(), 1);

@@ -1,4 +1,4 @@
-//! What becomes of locks, guards and waiters when a runtime ends: docs/SAFETY.md,
+//! Locks, guards and waiters when a runtime ends: docs/SAFETY.md,
 //! "Cancellation".
 
 use std::time::Duration;

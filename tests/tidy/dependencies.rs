@@ -1,4 +1,4 @@
-//! What this project depends on: under which licences, from where, and in how many versions.
+//! The dependencies of this project: under which licences, from where, and in how many versions.
 //!
 //! Known vulnerabilities are not looked up: the databases of advisories are git repositories on
 //! the network, and tests must not need it (docs/SAFETY.md).
@@ -30,7 +30,7 @@ const DUPLICATES: &[(&str, &str)] = &[
     ("gimli", "framehop and addr2line want different ones"),
 ];
 
-/// What cargo knows of the workspace. Other platforms' packages are left out: they need not
+/// Cargo's description of the workspace. Other platforms' packages are left out: they need not
 /// have been downloaded.
 fn metadata() -> Value {
     let ask = |how: &[&str]| {

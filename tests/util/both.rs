@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::util::{hang_guard, is_simulated, run};
 
-/// Who runs what a test spawns.
+/// The runner of the tasks that a test spawns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Threads,

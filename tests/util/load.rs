@@ -16,7 +16,7 @@ use windlass::{Runtime, sleep, spawn, yield_now};
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     all: Vec<JoinHandle<()>>,
-    /// What went out and what came back: the same in the end.
+    /// The bytes that went out and those that came back: the same in the end.
     begun: Arc<AtomicU64>,
     ended: Arc<AtomicU64>,
 }

@@ -5,7 +5,7 @@
 //!  10.99.0.1:p  <-- kernel's TCP -->  tun0  <-- this thread swaps the two addresses -->
 //! ```
 //!
-//! What is sent to 10.99.0.2 comes back as if that had sent it to 10.99.0.1, so one machine
+//! A packet to 10.99.0.2 comes back as if that had sent it to 10.99.0.1, so one machine
 //! talks to itself, and every packet goes through here. The sums of the headers stay right,
 //! as they do not depend on the order of the addresses.
 #![allow(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What the tests share: runtimes, hang guards, child processes, counting of
+//! Functions that the tests share: runtimes, hang guards, child processes, counting of
 //! what a process holds.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(unsafe_code)]
@@ -45,7 +45,7 @@ pub(crate) fn is_chaotic() -> bool {
     std::env::var_os(CHAOS).is_some()
 }
 
-/// What runtimes and simulations of tests need.
+/// Settings for runtimes and simulations of tests.
 // SAFETY: no test keeps a borrow of a thread-local, nor anything else of a thread, across a call into windlass.
 pub(crate) const PROMISE: windlass::Promise =
     unsafe { windlass::Promise::no_thread_local_across_waits() };
@@ -231,7 +231,7 @@ pub(crate) fn child_command(name: &str, case: &str) -> Command {
         ])
         .env(CHILD, case)
         .env("RUST_BACKTRACE", "0")
-        // What a child says is compared word by word, and this would be one more line.
+        // The output of a child is compared word by word, and this would be one more line.
         .env_remove(CHAOS)
         .stdin(Stdio::null());
     // A shell starts what it puts into the background with these ignored, and so would the child.
@@ -253,7 +253,7 @@ pub(crate) fn child_passes(name: &str, case: &str) -> String {
     without_fallback(&passed(name, case, &child(name, case)))
 }
 
-/// What a process said, but for the line that tells of epoll where io_uring is denied.
+/// The output of a process, but for the line that tells of epoll where io_uring is denied.
 pub(crate) fn without_fallback(stderr: &str) -> String {
     stderr
         .split_inclusive('\n')
@@ -359,7 +359,7 @@ impl Drop for OpensOnDrop {
     }
 }
 
-/// What the process has open.
+/// The descriptors that the process has open.
 pub(crate) fn open_fds() -> BTreeMap<i32, String> {
     let mut fds = BTreeMap::new();
     for entry in std::fs::read_dir("/proc/self/fd").unwrap() {

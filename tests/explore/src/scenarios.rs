@@ -1,4 +1,4 @@
-//! What is explored: each scenario is a whole program, as small as it can be and still have its
+//! The scenarios: each scenario is a whole program, as small as it can be and still have its
 //! race. It fails by a panic, a deadlock, or what the oracle finds.
 
 use std::io::{self, Read, Write};
@@ -55,7 +55,7 @@ scenarios! {
     forks_and_timers,
     /// Computations lose their P for completions, and come back just then.
     hogs_and_completions,
-    /// The same, over epoll.
+    /// The scenario above, over epoll.
     epoll_hogs_and_completions,
     /// The number of Ps changes among all that.
     set_processors,
@@ -310,7 +310,7 @@ fn is_short(e: &io::Error) -> bool {
     )
 }
 
-/// What a call comes to, which is made again while the kernel is short of something.
+/// The result of a call, which is made again while the kernel is short of something.
 fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -363,7 +363,7 @@ fn cancel_or_completion() {
             a.set_read_timeout(Some(us(100))).unwrap();
             let mut buf = [0; 8];
             let n = ctx.run(|| a.read(&mut buf)).unwrap_or(0);
-            // What was not read is still there.
+            // The bytes that were not read are still there.
             a.set_read_timeout(None).unwrap();
             fill(&mut a, &mut buf[n..3]);
             assert_eq!(&buf[..3], b"abc");
@@ -598,7 +598,7 @@ fn forks() {
         let other = spawn(|| yields(draw(5)));
         let (s, r) = bounded(0);
         let ctx = Context::background().with_timeout(us(draw(100)));
-        // What the innermost call waits for, the outermost fork does.
+        // The outermost fork does the work for which the innermost call waits.
         let (leaves, ()) = join(
             || {
                 let (leaves, _) = join(|| tree(3, &done), || ctx.run(|| r.recv()));
@@ -712,7 +712,7 @@ fn echo() {
     });
 }
 
-/// What is sent in the scenarios below: in order, and long enough for a mistake to show.
+/// The message of the scenarios below: in order, and long enough for a mistake to show.
 fn message() -> Vec<u8> {
     (0..24).collect()
 }

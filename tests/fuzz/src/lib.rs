@@ -1,4 +1,4 @@
-//! What the targets check: see examples/tests/parsers.
+//! Checks of the targets: see examples/tests/parsers.
 
 #[path = "../../../examples/tests/parsers/mod.rs"]
 mod parsers;

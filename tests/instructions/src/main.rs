@@ -3,8 +3,8 @@
 //!
 //! Times on a busy machine say nothing about two percent; instructions do, and the same program has
 //! almost the same count. Each row runs in two lengths, and the difference is divided: what starts
-//! and ends the runtime is not in it. What the kernel does is not in it either, and neither is what
-//! a P does about every 10 µs ([`PERIODIC`]): under callgrind 10 µs are a few dispatches.
+//! and ends the runtime is not in it. Work of the kernel is not in it either, and neither is the
+//! work of a P about every 10 µs ([`PERIODIC`]): under callgrind 10 µs are a few dispatches.
 //!
 //! ```text
 //! instructions             compares, and fails if a row has grown

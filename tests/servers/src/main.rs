@@ -59,7 +59,7 @@ const MODES: [(&str, Mode); 5] = [
     ("offload", Mode::Offload),
 ];
 
-/// What one process has measured.
+/// The measurements of one process.
 #[derive(Clone, Copy)]
 struct Figure {
     /// Dialogues in a second, as fast as they can.
@@ -258,7 +258,7 @@ fn spawn(mode: Mode, f: impl FnOnce() + Send + 'static) -> Task {
     }
 }
 
-/// What the goroutines or threads of one load share.
+/// State that the goroutines or threads of one load share.
 struct Load {
     pool: Pool,
     mode: Mode,
@@ -397,7 +397,7 @@ fn stacks() -> Result {
     Ok(())
 }
 
-/// What a server of TLS uses of its stack for one connection. Its client is a thread.
+/// The stack that a server of TLS uses for one connection. Its client is a thread.
 fn of_server(serve: tls::Talk, connect: tls::Talk) -> Result<usize> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let addr = listener.local_addr()?;

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How many clients may wait to be accepted.
 const BACKLOG: &str = "1024";
 
-/// What a client connects to.
+/// The address for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// redis-server.
@@ -36,7 +36,7 @@ pub enum Kind {
     Ftp,
     /// A server of HTTP on threads of this process.
     Http,
-    /// The same, but each answer takes 20 ms.
+    /// The address at which each answer takes 20 ms.
     SlowHttp,
     /// A server of native-tls on threads of this process.
     NativeTls,
@@ -190,7 +190,7 @@ fn start_process(
     let mut cause = String::new();
     for _ in 0..3 {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        // What an attempt before left may not fit.
+        // Files of an earlier attempt may not fit.
         for entry in fs::read_dir(dir)?.flatten() {
             let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
         }

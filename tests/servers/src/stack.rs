@@ -7,7 +7,7 @@ use std::io;
 const SIZE: usize = 8 << 20;
 /// The part below the caller that is looked at, so as not to reach the stack below.
 const LOOKED_AT: usize = 4 << 20;
-/// What the functions here may use themselves.
+/// The bytes that the functions here may use themselves.
 const OWN: usize = 16 << 10;
 const PAGE: usize = 4096;
 

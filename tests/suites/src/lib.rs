@@ -1,4 +1,4 @@
-//! What the suites use in place of threads when they run on goroutines: the names of
+//! The module that suites use in place of threads when they run on goroutines: the names of
 //! `std::thread` and of `crossbeam_utils::thread`, over windlass.
 
 use std::panic::resume_unwind;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use windlass::{Builder, Handle};
 
-/// What a thread has: one of the tests drops a long chain of channels.
+/// The functions of a thread: one of the tests drops a long chain of channels.
 const STACK_BYTES: usize = 2 << 20;
 
 /// Runs a test as a goroutine. All tests of a program share one runtime.

@@ -36,7 +36,7 @@ const FILES: [&str; 14] = [
     "zero",
 ];
 
-/// What is written instead, for threads and for goroutines. Longer names come first.
+/// The text that is written instead, for threads and for goroutines. Longer names come first.
 const ON_THREADS: &[(&str, &str)] = &[
     // The inside of `select!`, which one file uses without its outside.
     ("crossbeam_channel_internal", "select"),
@@ -106,7 +106,7 @@ fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-/// What cargo knows of the workspace.
+/// Cargo's description of the workspace.
 fn metadata() -> Result<Value> {
     let output = Command::new(cargo())
         .args(["metadata", "--format-version", "1", "--manifest-path"])

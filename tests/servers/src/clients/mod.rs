@@ -16,7 +16,7 @@ use windlass::channel::{Receiver, Sender, bounded};
 
 use crate::servers::Kind;
 
-/// What a dialogue comes to.
+/// The result of a dialogue.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// A connection. It is called with the number of the dialogue, so that no two dialogues get the same
@@ -41,7 +41,7 @@ pub struct Client {
     prepare: fn(&World) -> Result<Opener>,
 }
 
-/// What a client finds.
+/// The surroundings of a client.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The port of the server, on 127.0.0.1.
@@ -52,7 +52,7 @@ pub struct World {
     pub home: Home,
 }
 
-/// What runs a function beside others.
+/// A way to run a function beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
     /// Threads of the system.
