@@ -36,24 +36,23 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
-use std::iter::FusedIterator;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::chan::note_disconnect;
+use super::core;
 use super::err::SendError;
+use super::iter::iterators;
 use super::ready::{self, Ready};
 use super::receiver;
 use super::sides::{self, Closed, Sides};
-use crate::g::status::Reason;
 use crate::loom::native::OnceLock;
 use crate::loom::{AtomicU64, Ordering};
 use crate::sched::wait::park;
-use crate::sync::waitlist::{WaitCell, WaitError};
-use crate::sync::waitq::{DequeuedList, WaitCtx, WaitOptions};
+use crate::sync::waitlist::WaitCell;
+use crate::sync::waitq::{DequeuedList, WaitCtx};
 use crate::sys::clock::{self, NEVER};
-use crate::util::fmt_as::fmt_as;
 
 /// Largest number of places that are allocated with a channel. Others are when they are needed.
 const MOST_AT_FIRST: usize = 64;
@@ -398,26 +397,12 @@ impl<T> Receiver<T> {
     where
         T: Clone,
     {
-        park::end_if_late();
-        let options = WaitOptions::new(Reason::ChanRecv)
-            .until(deadline_ns)
-            .by_context(true);
-        loop {
-            let received = self
-                .shared
-                .state
-                .wait_for(options, |state, ctx| self.attempt(state, ctx));
-            return match received {
-                Ok(attempt) => attempt.into_result(),
-                Err(WaitError::CutShort) => match park::cancel_point() {
-                    Ok(()) => continue,
-                    Err(_) => Err(Refused::Disconnected),
-                },
-                // As in other channels: a context ends a wait without a limit as if the channel were
-                // disconnected.
-                Err(WaitError::Over(_)) if deadline_ns == NEVER => Err(Refused::Disconnected),
-                Err(_) => Err(Refused::Empty),
-            };
+        match sides::wait(&self.shared.state, deadline_ns, |state, ctx| {
+            self.attempt(state, ctx)
+        }) {
+            Ok(attempt) => attempt.into_result(),
+            Err(core::Refused::Blocked) => Err(Refused::Empty),
+            Err(core::Refused::Disconnected) => Err(Refused::Disconnected),
         }
     }
 
@@ -642,21 +627,6 @@ impl<T> Drop for Receiver<T> {
     }
 }
 
-/// Iterator over the messages of a channel, made by [`Receiver::iter`].
-pub struct Iter<'a, T> {
-    receiver: &'a Receiver<T>,
-}
-
-/// Iterator over the messages that can be received without waiting, made by [`Receiver::try_iter`].
-pub struct TryIter<'a, T> {
-    receiver: &'a Receiver<T>,
-}
-
-/// Iterator over the messages of a channel that owns the receiver. Otherwise as [`Receiver::iter`].
-pub struct IntoIter<T> {
-    receiver: Receiver<T>,
-}
-
 fn next_item<T: Clone>(receiver: &Receiver<T>) -> Option<Result<T, Lagged>> {
     match receiver.recv() {
         Ok(message) => Some(Ok(message)),
@@ -665,60 +635,18 @@ fn next_item<T: Clone>(receiver: &Receiver<T>) -> Option<Result<T, Lagged>> {
     }
 }
 
-impl<T: Clone> Iterator for Iter<'_, T> {
-    type Item = Result<T, Lagged>;
-
-    fn next(&mut self) -> Option<Result<T, Lagged>> {
-        next_item(self.receiver)
+fn try_next_item<T: Clone>(receiver: &Receiver<T>) -> Option<Result<T, Lagged>> {
+    match receiver.try_recv() {
+        Ok(message) => Some(Ok(message)),
+        Err(TryRecvError::Lagged(n)) => Some(Err(Lagged(n))),
+        Err(_) => None,
     }
 }
 
-impl<T: Clone> Iterator for TryIter<'_, T> {
-    type Item = Result<T, Lagged>;
-
-    fn next(&mut self) -> Option<Result<T, Lagged>> {
-        match self.receiver.try_recv() {
-            Ok(message) => Some(Ok(message)),
-            Err(TryRecvError::Lagged(n)) => Some(Err(Lagged(n))),
-            Err(_) => None,
-        }
-    }
+iterators! {
+    [T: Clone], Result<T, Lagged>,
+    |receiver| next_item(receiver), try_next_item(receiver),
 }
-
-impl<T: Clone> Iterator for IntoIter<T> {
-    type Item = Result<T, Lagged>;
-
-    fn next(&mut self) -> Option<Result<T, Lagged>> {
-        next_item(&self.receiver)
-    }
-}
-
-impl<T: Clone> FusedIterator for Iter<'_, T> {}
-impl<T: Clone> FusedIterator for IntoIter<T> {}
-
-impl<'a, T: Clone> IntoIterator for &'a Receiver<T> {
-    type Item = Result<T, Lagged>;
-    type IntoIter = Iter<'a, T>;
-
-    fn into_iter(self) -> Iter<'a, T> {
-        self.iter()
-    }
-}
-
-impl<T: Clone> IntoIterator for Receiver<T> {
-    type Item = Result<T, Lagged>;
-    type IntoIter = IntoIter<T>;
-
-    fn into_iter(self) -> IntoIter<T> {
-        IntoIter { receiver: self }
-    }
-}
-
-fmt_as!([T] Debug for Iter<'_, T>, "Iter { .. }");
-
-fmt_as!([T] Debug for TryIter<'_, T>, "TryIter { .. }");
-
-fmt_as!([T] Debug for IntoIter<T>, "IntoIter { .. }");
 
 /// Item of a receiver's iterators: so many messages were dropped before the receiver got them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

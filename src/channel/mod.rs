@@ -52,6 +52,7 @@ mod chan;
 mod timer;
 mod alarm;
 mod sender;
+mod iter;
 mod receiver;
 mod choice;
 mod select;

@@ -23,7 +23,6 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::channel;
@@ -128,11 +127,7 @@ macro_rules! sender {
             }
         }
 
-        impl<T> fmt::Debug for $type<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($type)).finish_non_exhaustive()
-            }
-        }
+        fmt_as!([T] Debug for $type<T>, concat!(stringify!($type), " { .. }"));
 
         impl<T> From<channel::Sender<T>> for $type<T> {
             fn from(sender: channel::Sender<T>) -> $type<T> {

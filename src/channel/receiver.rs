@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::convert::Infallible;
-use std::iter::FusedIterator;
 use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
@@ -13,6 +12,7 @@ use super::alarm::{Alarm, Then};
 use super::chan::{Chan, note_disconnect};
 use super::core::{Refused, Side};
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
+use super::iter::iterators;
 use super::timer::{self, At, Tick};
 use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
@@ -457,78 +457,17 @@ impl<T> Drop for Receiver<T> {
 
 fmt_as!([T] Debug for Receiver<T>, "Receiver { .. }");
 
-impl<'a, T> IntoIterator for &'a Receiver<T> {
-    type Item = T;
-    type IntoIter = Iter<'a, T>;
-
-    fn into_iter(self) -> Iter<'a, T> {
-        self.iter()
-    }
+iterators! {
+    [T], T,
+    |receiver| receiver.recv().ok(), receiver.try_recv().ok(),
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let (s, r) = windlass::channel::unbounded();
+    /// s.send(1).unwrap();
+    /// s.send(2).unwrap();
+    /// drop(s);
+    /// assert_eq!(r.into_iter().collect::<Vec<_>>(), [1, 2]);
+    /// ```
 }
-
-impl<T> IntoIterator for Receiver<T> {
-    type Item = T;
-    type IntoIter = IntoIter<T>;
-
-    fn into_iter(self) -> IntoIter<T> {
-        IntoIter { receiver: self }
-    }
-}
-
-/// Iterator over the messages of a channel, made by [`Receiver::iter`].
-pub struct Iter<'a, T> {
-    receiver: &'a Receiver<T>,
-}
-
-/// Iterator over the messages that can be received without waiting, made by [`Receiver::try_iter`].
-pub struct TryIter<'a, T> {
-    receiver: &'a Receiver<T>,
-}
-
-/// Iterator over the messages of a channel that owns the receiver. Otherwise as [`Receiver::iter`].
-///
-/// # Examples
-///
-/// ```
-/// let (s, r) = windlass::channel::unbounded();
-/// s.send(1).unwrap();
-/// s.send(2).unwrap();
-/// drop(s);
-/// assert_eq!(r.into_iter().collect::<Vec<_>>(), [1, 2]);
-/// ```
-pub struct IntoIter<T> {
-    receiver: Receiver<T>,
-}
-
-impl<T> Iterator for Iter<'_, T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        self.receiver.recv().ok()
-    }
-}
-
-impl<T> Iterator for TryIter<'_, T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        self.receiver.try_recv().ok()
-    }
-}
-
-impl<T> Iterator for IntoIter<T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        self.receiver.recv().ok()
-    }
-}
-
-impl<T> FusedIterator for Iter<'_, T> {}
-impl<T> FusedIterator for IntoIter<T> {}
-
-fmt_as!([T] Debug for Iter<'_, T>, "Iter { .. }");
-
-fmt_as!([T] Debug for TryIter<'_, T>, "TryIter { .. }");
-
-fmt_as!([T] Debug for IntoIter<T>, "IntoIter { .. }");

@@ -4,11 +4,15 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use super::core::Refused;
 use super::err::{RecvTimeoutError, TryRecvError};
 use super::ready::{self, Ready, ReadyList};
 use super::receiver::Receiver;
+use crate::g::status::Reason;
 use crate::sched::wait::{current_context, park};
-use crate::sync::waitq::{DequeuedList, WaitCtx};
+use crate::sync::waitlist::{WaitCell, WaitError};
+use crate::sync::waitq::{DequeuedList, WaitCtx, WaitOptions};
+use crate::sys::clock::NEVER;
 
 /// Both sides of a channel. Guarded by the channel's lock.
 #[derive(Debug)]
@@ -108,6 +112,32 @@ impl Closed {
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
+    }
+}
+
+/// Waits until `poll` returns a value, which it is asked for now and after each change, or until the
+/// deadline.
+///
+/// # Errors
+///
+/// Why there is no value. A context that ends a wait without a deadline counts as a disconnection.
+pub(super) fn wait<S, R>(
+    state: &WaitCell<S>,
+    deadline_ns: u64,
+    mut poll: impl FnMut(&mut S, &WaitCtx<'_>) -> Option<R>,
+) -> Result<R, Refused> {
+    park::end_if_late();
+    let options = WaitOptions::new(Reason::ChanRecv)
+        .until(deadline_ns)
+        .by_context(true);
+    loop {
+        match state.wait_for(options, &mut poll) {
+            Ok(found) => return Ok(found),
+            Err(WaitError::CutShort) if park::cancel_point().is_ok() => {}
+            Err(WaitError::CutShort) => return Err(Refused::Disconnected),
+            Err(WaitError::Over(_)) if deadline_ns == NEVER => return Err(Refused::Disconnected),
+            Err(_) => return Err(Refused::Blocked),
+        }
     }
 }
 
@@ -219,11 +249,7 @@ macro_rules! sender {
         impl<T> UnwindSafe for Sender<T> {}
         impl<T> RefUnwindSafe for Sender<T> {}
 
-        impl<T> fmt::Debug for Sender<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad("Sender { .. }")
-            }
-        }
+        $crate::util::fmt_as::fmt_as!([T] Debug for Sender<T>, "Sender { .. }");
     };
 }
 pub(super) use sender;
@@ -260,11 +286,7 @@ macro_rules! receiver {
         impl<T> UnwindSafe for Receiver<T> {}
         impl<T> RefUnwindSafe for Receiver<T> {}
 
-        impl<T> fmt::Debug for Receiver<T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad("Receiver { .. }")
-            }
-        }
+        $crate::util::fmt_as::fmt_as!([T] Debug for Receiver<T>, "Receiver { .. }");
     };
 }
 pub(super) use receiver;

@@ -39,16 +39,16 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::chan::note_disconnect;
+use super::core::Refused;
 use super::err::{RecvError, RecvTimeoutError, SendError};
 use super::ready::{self, Ready};
 use super::receiver;
 use super::sides::{self, Closed, Sides};
-use crate::g::status::Reason;
 use crate::loom::native::OnceLock;
 use crate::loom::{AtomicU64, Ordering};
 use crate::sched::wait::park;
-use crate::sync::waitlist::{WaitCell, WaitError, Woken};
-use crate::sync::waitq::{DequeuedList, WaitCtx, WaitOptions};
+use crate::sync::waitlist::{WaitCell, Woken};
+use crate::sync::waitq::{DequeuedList, WaitCtx};
 use crate::sync::{RwLock, RwLockReadGuard};
 use crate::sys::clock::{self, NEVER};
 
@@ -111,13 +111,6 @@ pub(super) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     });
     let receiver = Receiver::new(Arc::clone(&shared), 1);
     (Sender { shared }, receiver)
-}
-
-/// Why a wait returned without a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refused {
-    Blocked,
-    Disconnected,
 }
 
 impl<T> Shared<T> {
@@ -445,10 +438,6 @@ impl<T> Receiver<T> {
         deadline_ns: u64,
         is_there: impl Fn(&State, &WaitCtx<'_>) -> bool,
     ) -> Result<(), Refused> {
-        park::end_if_late();
-        let options = WaitOptions::new(Reason::ChanRecv)
-            .until(deadline_ns)
-            .by_context(true);
         let poll = |state: &mut State, ctx: &WaitCtx<'_>| {
             if is_there(state, ctx) {
                 Some(Ok(()))
@@ -456,23 +445,7 @@ impl<T> Receiver<T> {
                 (state.sides.n_senders == 0).then_some(Err(Refused::Disconnected))
             }
         };
-        loop {
-            return match self.shared.state.wait_for(options, poll) {
-                Ok(Err(disconnected)) => {
-                    note_disconnect();
-                    Err(disconnected)
-                }
-                Ok(changed) => changed,
-                Err(WaitError::CutShort) => match park::cancel_point() {
-                    Ok(()) => continue,
-                    Err(_) => Err(Refused::Disconnected),
-                },
-                // As in other channels: a context ends a wait without a limit as if the channel were
-                // disconnected.
-                Err(WaitError::Over(_)) if deadline_ns == NEVER => Err(Refused::Disconnected),
-                Err(_) => Err(Refused::Blocked),
-            };
-        }
+        sides::wait(&self.shared.state, deadline_ns, poll)?.inspect_err(|_| note_disconnect())
     }
 
     /// Waits until there is a value that this receiver has not seen, and marks it as seen.
