@@ -11,8 +11,8 @@ use super::memory::{EntriesInMemory, EntryInMemory};
 use super::metadata::Metadata;
 use super::mounts;
 use super::section::{at_path, choose};
-use crate::poll::fd::retry;
 use crate::sched::wait::offload::offload_unless_locked;
+use crate::sys::errno::retry;
 
 /// Iterator over the entries of a directory, without `.` and `..`. Created by [`read_dir`].
 ///

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use super::mounts;
 use crate::bubble;
-use crate::poll::fd::retry;
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::handoff;
 use crate::sched::wait::offload::offload_unless_locked;
 use crate::sched::wait::park::{self, Cancelled};
+use crate::sys::errno::retry;
 
 /// Yields if the goroutine has run for 200 µs and others wait. Called before each such call, so
 /// that no result is lost if the goroutine unwinds here.

@@ -34,18 +34,13 @@ use super::section::{choose, give_way};
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::netpoll::sqe::{HERE, Request};
+use crate::poll::socket::{MAX_BUFFERS, MAX_LEN};
 use crate::poll::{bytes, op};
 use crate::sched::wait::handoff;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::file::{self as sys_file, read_cached};
-
-/// The kernel's limit of bytes for one read or write (`MAX_RW_COUNT`).
-const MAX_LEN: usize = 0x7fff_f000;
-
-/// The kernel's limit of buffers for one vectored call (`UIO_MAXIOV`).
-const MAX_BUFS: usize = 1024;
 
 /// Copies of at least this many bytes are made in a blocking section, because they take long.
 const LONG_COPY: usize = 64 * 1024;
@@ -296,7 +291,7 @@ impl Raw {
                 let request = Request::Readv {
                     fd: self.fd(),
                     iovec: bufs.as_ptr().cast(),
-                    len: bufs.len().min(MAX_BUFS) as u32,
+                    len: bufs.len().min(MAX_BUFFERS) as u32,
                     offset: HERE,
                 };
                 // SAFETY: the buffers and their vector, which has the layout of iovecs, are
@@ -354,7 +349,7 @@ impl Raw {
                 let request = Request::Writev {
                     fd: self.fd(),
                     iovec: bufs.as_ptr().cast(),
-                    len: bufs.len().min(MAX_BUFS) as u32,
+                    len: bufs.len().min(MAX_BUFFERS) as u32,
                     offset: HERE,
                 };
                 // SAFETY: the buffers and their vector, which has the layout of iovecs, are

@@ -7,11 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::ChildStdin;
 
-use crate::poll::fd::{Direction, is_would_block};
+use crate::poll::fd::Direction;
 use crate::poll::limit::Deadline;
 use crate::poll::ready::{wait_readable, wait_writable};
 use crate::poll::waits::Waits;
 use crate::sys::clock::NEVER;
+use crate::sys::errno::is_would_block;
 use crate::sys::file;
 
 /// Makes a foreign type with a descriptor park the goroutine instead of blocking its thread.

@@ -15,11 +15,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::pipe_pool::{Middle, PIPE_BYTES};
 use crate::poll::bytes;
-use crate::poll::fd::{Direction, Fd, Splicing, is_would_block, retry};
+use crate::poll::fd::{Direction, Fd, Splicing};
 use crate::poll::limit::Deadline;
 use crate::poll::waits::Waits;
 use crate::sched::wait::park;
 use crate::sys::clock::NEVER;
+use crate::sys::errno::{is_would_block, retry};
 use crate::sys::{file, signal, socket};
 
 /// Bytes moved at a time through a buffer.

@@ -14,6 +14,7 @@ use std::os::fd::BorrowedFd;
 
 use super::op::Interest;
 use super::sqe::Request;
+use crate::sys::errno::retry;
 use crate::sys::{file, socket};
 
 /// The result that means "make a blocking call"; no error number is so large.
@@ -107,12 +108,12 @@ impl Request {
             } => received(
                 len as usize,
                 recv_as_if_blocking(fd, flags, announced, || {
-                    again(|| socket::recv_now(borrow(fd), buf, len as usize, flags))
+                    retry(|| socket::recv_now(borrow(fd), buf, len as usize, flags))
                 }),
             ),
             Request::RecvMsg { fd, msg, flags } => {
                 let r = recv_as_if_blocking(fd, flags, announced, || {
-                    again(|| socket::recvmsg_now(borrow(fd), msg, flags))
+                    retry(|| socket::recvmsg_now(borrow(fd), msg, flags))
                 });
                 came_to(r)
             }
@@ -124,18 +125,18 @@ impl Request {
             Request::Send { fd, buf, len } => {
                 // SAFETY: by this function's contract.
                 let bytes = unsafe { std::slice::from_raw_parts(buf, len as usize) };
-                came_to(again(|| socket::send_now(borrow(fd), bytes)))
+                came_to(retry(|| socket::send_now(borrow(fd), bytes)))
             }
-            Request::SendMsg { fd, msg } => came_to(again(|| socket::sendmsg_now(borrow(fd), msg))),
+            Request::SendMsg { fd, msg } => came_to(retry(|| socket::sendmsg_now(borrow(fd), msg))),
             Request::Accept { fd, addr, len } => {
-                let r = again(|| socket::accept_now(borrow(fd), addr.cast(), len));
+                let r = retry(|| socket::accept_now(borrow(fd), addr.cast(), len));
                 accepted(fd, announced, r)
             }
             Request::Connect { fd, addr, len } => {
                 connected(socket::connect_now(borrow(fd), addr, len))
             }
             Request::PollAdd { fd, events } => {
-                match again(|| socket::poll_now(borrow(fd), events as i16)) {
+                match retry(|| socket::poll_now(borrow(fd), events as i16)) {
                     Ok(0) => Attempt::NotReady,
                     shown => came_to(shown.map(|events| usize::from(events.cast_unsigned()))),
                 }
@@ -270,7 +271,7 @@ fn whole(buf: *mut u8, len: u32) -> libc::iovec {
 
 fn read(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
     let fd = borrow(fd);
-    match again(|| file::readv_now(fd, iov, offset as i64)) {
+    match retry(|| file::readv_now(fd, iov, offset as i64)) {
         Err(e) if cannot_tell(&e, file::denies_readv_now) => {
             when_it_shows(fd, libc::POLLIN, announced, || {
                 file::readv_at(fd, iov, offset as i64)
@@ -282,7 +283,7 @@ fn read(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
 
 fn write(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
     let fd = borrow(fd);
-    match again(|| file::writev_now(fd, iov, offset as i64)) {
+    match retry(|| file::writev_now(fd, iov, offset as i64)) {
         Err(e) if cannot_tell(&e, file::denies_writev_now) => {
             when_it_shows(fd, libc::POLLOUT, announced, || {
                 file::writev_at(fd, &[short(iov)], offset as i64)
@@ -313,9 +314,9 @@ fn when_it_shows(
     if !announced {
         return Attempt::NotReady;
     }
-    match again(|| socket::poll_now(fd, events)) {
+    match retry(|| socket::poll_now(fd, events)) {
         Ok(0) => Attempt::NotReady,
-        Ok(_) => came_to(again(call)),
+        Ok(_) => came_to(retry(call)),
         Err(e) => done(-errno(&e), 0),
     }
 }
@@ -334,16 +335,6 @@ fn borrow<'a>(fd: i32) -> BorrowedFd<'a> {
     // SAFETY: the maker of the request keeps the descriptor open until it has completed; calls are
     // made with the bare number, and the kernel never returns -1 for an open descriptor.
     unsafe { BorrowedFd::borrow_raw(fd) }
-}
-
-/// Repeats a call that a signal interrupted.
-fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            r => return r,
-        }
-    }
 }
 
 fn came_to(r: io::Result<usize>) -> Attempt {
@@ -389,7 +380,7 @@ fn accepted(listener: i32, announced: bool, r: io::Result<i32>) -> Attempt {
     const IS_SHUT: i16 = libc::POLLRDHUP | libc::POLLHUP;
     match came_to(r.map(|fd| fd as usize)) {
         Attempt::NotReady if announced => {
-            match again(|| socket::poll_now(borrow(listener), libc::POLLRDHUP)) {
+            match retry(|| socket::poll_now(borrow(listener), libc::POLLRDHUP)) {
                 Ok(shown) if shown & IS_SHUT != 0 => done(-libc::EINVAL, 0),
                 _ => Attempt::NotReady,
             }

@@ -222,11 +222,7 @@ impl Epoll {
     #[inline(never)]
     pub(crate) fn wait(&self, counts: &Counts, deadline_ns: u64) {
         let until_ns = deadline_ns.min(self.retry_ns.get());
-        let timeout_ns = match until_ns {
-            NEVER => NEVER,
-            until_ns => until_ns.saturating_sub(clock::now_ns()),
-        };
-        self.collect(counts, timeout_ns);
+        self.collect(counts, clock::left_ns(until_ns));
     }
 
     fn collect(&self, counts: &Counts, timeout_ns: u64) {

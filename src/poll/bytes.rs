@@ -11,7 +11,6 @@
 use std::io::{self, IoSlice, IoSliceMut, IsTerminal};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::fd::is_would_block;
 use super::op::{self, Deadline};
 use super::ready;
 use super::socket::{MAX_BUFFERS, MAX_LEN};
@@ -22,6 +21,7 @@ use crate::netpoll::sqe::{HERE, Request};
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::{current_context, handoff};
 use crate::sys::clock::NEVER;
+use crate::sys::errno::is_would_block;
 use crate::sys::file;
 
 /// Reads at least one byte; returns 0 at the end.

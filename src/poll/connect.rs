@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use socket2::{SockAddr, SockAddrStorage, SockRef};
 
-use super::fd::{Direction, Fd, retry};
+use super::fd::{Direction, Fd};
 use super::op;
 use super::op::Deadline;
 use super::ready;
@@ -16,6 +16,7 @@ use crate::sched::types::current;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
+use crate::sys::errno::retry;
 use crate::sys::socket;
 use crate::sys::uring::sync_cancel_all_of;
 use crate::util::ladder;

@@ -30,6 +30,7 @@ use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::op::Interest;
 use crate::sched::wait::{cancel, current_context};
 use crate::sys::clock::{self, NEVER};
+use crate::sys::errno::{is_would_block, retry};
 use crate::sys::{file, socket};
 
 /// Timeouts and deadlines belong to the socket, so clones share them.
@@ -191,21 +192,6 @@ impl AsFd for Fd {
     }
 }
 
-/// Repeats a system call that a signal interrupted.
-pub(crate) fn retry<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match f() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            r => return r,
-        }
-    }
-}
-
-pub(crate) fn is_would_block<T>(r: &io::Result<T>) -> bool {
-    r.as_ref()
-        .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
-}
-
 impl Fd {
     fn shared(sim: Option<SimSocket>) -> Arc<Shared> {
         Arc::new(Shared {
@@ -296,52 +282,38 @@ impl Fd {
     // Calls that never wait.
 
     pub(crate) fn bind(&self, addr: &SockAddr) -> io::Result<()> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.bind(addr);
-        }
+        on_sim_socket!(self, sim => sim.bind(addr));
         SockRef::from(self).bind(addr)
     }
 
     pub(crate) fn listen(&self, backlog: i32) -> io::Result<()> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.listen(backlog);
-        }
+        on_sim_socket!(self, sim => sim.listen(backlog));
         SockRef::from(self).listen(backlog)
     }
 
     /// Sets the peer of a socket for packets.
     pub(crate) fn connect_now(&self, addr: &SockAddr) -> io::Result<()> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.connect_now(addr);
-        }
+        on_sim_socket!(self, sim => sim.connect_now(addr));
         retry(|| SockRef::from(self).connect(addr))
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SockAddr> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.local_addr();
-        }
+        on_sim_socket!(self, sim => sim.local_addr());
         SockRef::from(self).local_addr()
     }
 
     pub(crate) fn peer_addr(&self) -> io::Result<SockAddr> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.peer_addr();
-        }
+        on_sim_socket!(self, sim => sim.peer_addr());
         SockRef::from(self).peer_addr()
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.shut_down(how);
-        }
+        on_sim_socket!(self, sim => sim.shut_down(how));
         SockRef::from(self).shutdown(how)
     }
 
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.take_error();
-        }
+        on_sim_socket!(self, sim => sim.take_error());
         SockRef::from(self).take_error()
     }
 
@@ -352,9 +324,7 @@ impl Fd {
         at: &Ipv4Addr,
         joins: bool,
     ) -> io::Result<()> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.set_member((*group).into(), joins);
-        }
+        on_sim_socket!(self, sim => sim.set_member((*group).into(), joins));
         match joins {
             true => SockRef::from(self).join_multicast_v4(group, at),
             false => SockRef::from(self).leave_multicast_v4(group, at),
@@ -363,9 +333,7 @@ impl Fd {
 
     /// Joins a multicast group of IPv6, or leaves it.
     pub(crate) fn set_member_v6(&self, group: &Ipv6Addr, at: u32, joins: bool) -> io::Result<()> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.set_member((*group).into(), joins);
-        }
+        on_sim_socket!(self, sim => sim.set_member((*group).into(), joins));
         match joins {
             true => SockRef::from(self).join_multicast_v6(group, at),
             false => SockRef::from(self).leave_multicast_v6(group, at),

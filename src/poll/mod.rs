@@ -4,6 +4,15 @@
 //! `net` builds its types; `bytes` and `ready` do the same for pipes, terminals and foreign
 //! descriptors, for `io`, `fs` and `process`.
 
+/// Makes a call on the simulated socket of an `Fd` and returns its result, if it has one.
+macro_rules! on_sim_socket {
+    ($fd:expr, $sim:ident => $call:expr) => {
+        if let Some($sim) = $fd.sim_socket() {
+            return $call;
+        }
+    };
+}
+
 pub(crate) mod limit;
 pub(crate) mod waits;
 pub(crate) mod op;

@@ -15,13 +15,14 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use super::fd::{Direction, Fd, is_would_block, retry};
+use super::fd::{Direction, Fd};
 use super::op::{self, Deadline};
 use super::waits::Waits;
 use crate::g::header::GRef;
 use crate::netpoll::pool::{self, BufferRing, SLOT_BYTES};
 use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::wait::park::{self, Caller};
+use crate::sys::errno::{is_would_block, retry};
 use crate::sys::socket;
 
 /// Received bytes in a buffer that the runtime provides. Returned by `recv_owned` of a stream, for

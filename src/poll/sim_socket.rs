@@ -31,6 +31,7 @@ use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
+use crate::sys::errno::is_would_block;
 
 /// A hold on a simulated socket or pipe end. The last one closes it.
 #[derive(Debug)]
@@ -54,11 +55,6 @@ fn wake() {
     if let Some(sim) = current::m().and_then(Carrier::simulation) {
         sim.wake_network();
     }
-}
-
-fn is_would_block<T>(r: &io::Result<T>) -> bool {
-    r.as_ref()
-        .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// The cookie of a descriptor, if it is a socket's.

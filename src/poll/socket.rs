@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 
-use super::fd::{Direction, Fd, is_would_block, retry};
+use super::fd::{Direction, Fd};
 use super::op::{self, Deadline, PollOutcome};
 use super::ready;
 use super::waits::Waits;
@@ -28,6 +28,7 @@ use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::park::{self, Caller};
+use crate::sys::errno::{is_would_block, retry};
 use crate::sys::{clock, socket};
 use crate::util::chaos::{self, Point};
 
@@ -64,13 +65,11 @@ impl Fd {
         if buf.is_empty() {
             return Ok(0);
         }
-        if let Some(sim) = self.sim_socket() {
-            return sim.read(
-                self.sim_deadline(Direction::Read)?,
-                &mut [IoSliceMut::new(buf)],
-                false,
-            );
-        }
+        on_sim_socket!(self, sim => sim.read(
+            self.sim_deadline(Direction::Read)?,
+            &mut [IoSliceMut::new(buf)],
+            false,
+        ));
         match self.multishot_poll() {
             Some(poll) => self.read_polled(poll, buf),
             None => self.recv(buf, 0),
@@ -125,13 +124,11 @@ impl Fd {
 
     /// Receives, including empty packets; with `MSG_PEEK` the data stays in the socket.
     pub(crate) fn recv(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.read(
-                self.sim_deadline(Direction::Read)?,
-                &mut [IoSliceMut::new(buf)],
-                flags & PEEK != 0,
-            );
-        }
+        on_sim_socket!(self, sim => sim.read(
+            self.sim_deadline(Direction::Read)?,
+            &mut [IoSliceMut::new(buf)],
+            flags & PEEK != 0,
+        ));
         let len = buf.len().min(MAX_LEN);
         let ptr = buf.as_mut_ptr();
         let now = || retry(|| socket::recv_now(self.as_fd(), ptr, len, flags));
@@ -212,9 +209,7 @@ impl Fd {
             }
             _ => {}
         }
-        if let Some(sim) = self.sim_socket() {
-            return sim.read(self.sim_deadline(Direction::Read)?, bufs, false);
-        }
+        on_sim_socket!(self, sim => sim.read(self.sim_deadline(Direction::Read)?, bufs, false));
         let mut msg = header(bufs.as_mut_ptr().cast(), bufs.len());
         // SAFETY: the buffers are borrowed by the caller until this returns.
         unsafe { self.recv_msg(&raw mut msg, 0) }
@@ -247,9 +242,7 @@ impl Fd {
 
     /// Receives a packet, possibly empty, and the address of its sender.
     pub(crate) fn recv_from(&self, buf: &mut [u8], flags: i32) -> io::Result<(usize, SockAddr)> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.receive_from(self.sim_deadline(Direction::Read)?, buf, flags & PEEK != 0);
-        }
+        on_sim_socket!(self, sim => sim.receive_from(self.sim_deadline(Direction::Read)?, buf, flags & PEEK != 0));
         let mut storage = SockAddrStorage::zeroed();
         let mut iov = libc::iovec {
             iov_base: buf.as_mut_ptr().cast(),
@@ -275,13 +268,11 @@ impl Fd {
 
     /// Sends, including an empty packet.
     pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.write(
-                self.sim_deadline(Direction::Write)?,
-                &[IoSlice::new(buf)],
-                None,
-            );
-        }
+        on_sim_socket!(self, sim => sim.write(
+            self.sim_deadline(Direction::Write)?,
+            &[IoSlice::new(buf)],
+            None,
+        ));
         let buf = &buf[..buf.len().min(MAX_LEN)];
         let now = || retry(|| socket::send_now(self.as_fd(), buf));
         let request = || Request::Send {
@@ -376,9 +367,7 @@ impl Fd {
         if bufs.iter().all(|b| b.is_empty()) {
             return Ok(0);
         }
-        if let Some(sim) = self.sim_socket() {
-            return sim.write(self.sim_deadline(Direction::Write)?, bufs, None);
-        }
+        on_sim_socket!(self, sim => sim.write(self.sim_deadline(Direction::Write)?, bufs, None));
         let msg = header(bufs.as_ptr().cast_mut().cast(), bufs.len());
         let by_calls = self.sends_by_calls().then_some(Room::Here);
         // SAFETY: the buffers are borrowed by the caller until this returns.
@@ -406,13 +395,11 @@ impl Fd {
 
     /// Sends a packet, possibly empty, to an address.
     pub(crate) fn send_to(&self, buf: &[u8], addr: &SockAddr) -> io::Result<usize> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.write(
-                self.sim_deadline(Direction::Write)?,
-                &[IoSlice::new(buf)],
-                Some(addr),
-            );
-        }
+        on_sim_socket!(self, sim => sim.write(
+            self.sim_deadline(Direction::Write)?,
+            &[IoSlice::new(buf)],
+            Some(addr),
+        ));
         let mut iov = libc::iovec {
             iov_base: buf.as_ptr().cast_mut().cast(),
             iov_len: buf.len().min(MAX_LEN),
@@ -427,9 +414,7 @@ impl Fd {
 
     /// Sends bytes together with descriptors, at least one and at most [`MAX_FDS`].
     pub(crate) fn send_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.write_fds(self.sim_deadline(Direction::Write)?, buf, fds);
-        }
+        on_sim_socket!(self, sim => sim.write_fds(self.sim_deadline(Direction::Write)?, buf, fds));
         let fds: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let mut control = Control::new();
         let mut iov = libc::iovec {
@@ -457,9 +442,7 @@ impl Fd {
     /// Receives bytes and the descriptors that came with them, close-on-exec. If some descriptors
     /// were lost on the way, closes the others and fails.
     pub(crate) fn recv_fds(&self, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        if let Some(sim) = self.sim_socket() {
-            return sim.receive_fds(self.sim_deadline(Direction::Read)?, buf);
-        }
+        on_sim_socket!(self, sim => sim.receive_fds(self.sim_deadline(Direction::Read)?, buf));
         let mut control = Control::new();
         let mut iov = libc::iovec {
             iov_base: buf.as_mut_ptr().cast(),

@@ -307,7 +307,7 @@ impl Waiter {
                     self.swap_word(awake, awake | ASLEEP);
                 }
                 SLEEPING => {
-                    let left_ns = left_ns(deadline_ns);
+                    let left_ns = clock::left_ns(deadline_ns);
                     if left_ns == 0 || looks_up && (chain.is_set() || is_cut_short(options.reason))
                     {
                         if self.swap_word(SLEEPING, GONE) {
@@ -330,13 +330,6 @@ impl Waiter {
         self.word
             .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
-    }
-}
-
-fn left_ns(deadline_ns: u64) -> u64 {
-    match deadline_ns {
-        NEVER => NEVER,
-        _ => deadline_ns.saturating_sub(clock::now_ns()),
     }
 }
 

@@ -105,6 +105,14 @@ pub(crate) fn deadline_ns(d: Duration) -> u64 {
         .unwrap_or(NEVER)
 }
 
+/// The time until the deadline: 0 if it has passed, [`NEVER`] if there is none.
+pub(crate) fn left_ns(deadline_ns: u64) -> u64 {
+    match deadline_ns {
+        NEVER => NEVER,
+        _ => deadline_ns.saturating_sub(now_ns()),
+    }
+}
+
 /// An instant of `std` on this clock, rounded up; [`NEVER`] past the clock's range.
 pub(crate) fn instant_ns(when: Instant) -> u64 {
     deadline_ns(when.saturating_duration_since(now()))

@@ -22,3 +22,19 @@ pub(crate) fn location() -> *mut i32 {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::__errno_location() }
 }
+
+/// Repeats a system call that a signal interrupted.
+pub(crate) fn retry<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match f() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            r => return r,
+        }
+    }
+}
+
+/// Whether a call would have had to wait.
+pub(crate) fn is_would_block<T>(r: &io::Result<T>) -> bool {
+    r.as_ref()
+        .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+}

@@ -207,10 +207,7 @@ fn wait_blocked(word: &AtomicPtr<()>, deadline_ns: u64) {
         .is_ok()
     {
         while waiter.released.load(Ordering::Acquire) == 0 {
-            let left_ns = match deadline_ns {
-                NEVER => NEVER,
-                _ => deadline_ns.saturating_sub(clock::now_ns()),
-            };
+            let left_ns = clock::left_ns(deadline_ns);
             if left_ns == 0 && withdraw() {
                 return;
             }
