@@ -10,7 +10,7 @@ test-first: setup clients ## all tests once, and explored schedules
 	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
 
 # In release: thread-locals over a stack switch.
-OPTIMISED_TESTS := migration task blocking lock_thread
+OPTIMISED_TESTS := sched/migration sched/blocking task/task task/lock_thread
 test-modes: setup ## the same programs over epoll and with one seed of disorder; what an optimiser could break
 	$(call stage,tests over epoll,$(MAKE) --no-print-directory test-epoll)
 	$(call stage,tests with disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
@@ -74,8 +74,7 @@ test-filter: setup ## the tests where a seccomp filter denies io_uring
 
 # Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
 CHAOS_SEEDS ?= 1 2 18
-CHAOS_TESTS := net_watch task channel channel_leaks select sync_counting sync_mutex sync_once sync_rwlock \
-	sync_shutdown net blocking mixture context context_waits
+CHAOS_TESTS := $(CORE_TESTS) channel/leaks context net/multishot_poll sched/blocking sched/mixture
 
 # The tests under a scheduler that is perturbed: each seed chooses where, and how often.
 test-chaos: setup ## tests of what the scheduler carries, with disorder (CHAOS_SEEDS="4 5" chooses)
