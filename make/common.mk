@@ -9,11 +9,11 @@ PUBLISHED := windlass-topology windlass-macros windlass-unwind windlass-world wi
 	windlass-hyper windlass-tracing windlass-hook windlass-console
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
-PACKAGE_NAMES := $(filter-out windlass-topology,$(PUBLISHED)) windlass-examples windlass-ports
+PACKAGE_NAMES := $(filter-out windlass-topology windlass-explorer,$(PUBLISHED)) windlass-examples windlass-ports
 PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
 # Those that are tested in release as well. The others switch no stacks of their own, and the crates that the
 # examples show take longer to optimise than all the rest.
-RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-explorer windlass-ports windlass-examples,$(PACKAGE_NAMES)))
+RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-ports windlass-examples,$(PACKAGE_NAMES)))
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of

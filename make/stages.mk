@@ -4,6 +4,9 @@
 # tests takes.
 test-modes test-long test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = off
 
+# Many tests wait for what takes its time: more of them than CPUs.
+export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+
 test-first: setup clients ## all tests once, and explored schedules
 	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --lib --tests --no-run && $(CARGO) test -p windlass-topology --no-run)
 	$(call stage,tests,$(MAKE) --no-print-directory test-dev)
@@ -24,7 +27,7 @@ test-long: setup ## what is long and rare
 	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
 	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(SIMULATE) --test sim)
 	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=1000 $(SIMULATE) --test replicated)
-	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=1000 $(SIMULATE) --test channel --test sync --test net --test io --test sched -- simulated)
+	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=1000 $(SIMULATE) $(patsubst tests/%/main.rs,--test %,$(shell grep -l inside::files tests/*/main.rs)) -- simulated)
 	$(call stage,crates with real servers,$(MAKE) --no-print-directory test-servers)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
@@ -61,11 +64,21 @@ test-servers: setup ## blocking crates over windlass-hook, with Redis, MariaDB, 
 # What cargo tells the tests that it runs, and what build scripts would take for a change.
 FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
 
-# Over epoll by choice, with the programs that the run over rings has built. Without most of the simulations,
-# which have no poller.
-NOT_OVER_EPOLL := simulated:: kernels determinism:: disk_model:: disk_faults:: disk_edges:: clusters_ keys_that_look
-test-epoll: setup ## the tests over epoll
-	WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests -- $(addprefix --skip ,$(NOT_OVER_EPOLL))
+# Over epoll by choice, with the programs that the run over rings has built: what waits in the poller. In tests/ that is each
+# file that names something of windlass that does, and outside of it three packages. test-filter runs the others over epoll.
+WAITING := $(filter-out tests/sim/% tests/util/%,$(shell grep -lE \
+	'^[^/]*(windlass::(net|io|fs|process|signal)\b|\bpair\(\))' tests/*.rs tests/*/*.rs))
+WITH_TESTS := $(shell grep -lF '[test]' tests/*.rs tests/*/*.rs)
+# A module with tests runs alone, one without by its program's.
+WAITING_MODULES := $(filter $(wildcard tests/*/*.rs),$(filter $(WITH_TESTS),$(WAITING)))
+WAITING_PROGRAMS := $(filter $(wildcard tests/*.rs),$(WAITING)) \
+	$(filter $(WITH_TESTS),$(addsuffix main.rs,$(dir $(filter-out $(WITH_TESTS),$(WAITING))))) \
+	$(wildcard crates/hook/tests/*.rs crates/hook/tests/*/main.rs) crates/hyper/tests/hyper.rs examples/tests/examples.rs
+program = $(notdir $(basename $(patsubst %/main.rs,%,$(1))))
+OVER_EPOLL = WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES)
+test-epoll: setup ## tests of what waits in the poller, over epoll
+	$(OVER_EPOLL) $(call tests,$(WAITING_MODULES:tests/%.rs=%))
+	$(OVER_EPOLL) $(addprefix --test ,$(sort $(foreach file,$(WAITING_PROGRAMS),$(call program,$(file)))))
 
 # Where a filter really denies io_uring, with the programs of the release run.
 test-filter: setup ## the tests where a seccomp filter denies io_uring
