@@ -9,11 +9,11 @@ PUBLISHED := windlass-topology windlass-macros windlass-unwind windlass-world wi
 	windlass-hyper windlass-tracing windlass-hook windlass-console
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
-PACKAGE_NAMES := $(filter-out windlass-topology,$(PUBLISHED)) windlass-examples windlass-ports
+PACKAGE_NAMES := $(filter-out windlass-topology windlass-explorer,$(PUBLISHED)) windlass-examples windlass-ports
 PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
 # Packages that are tested in release as well. The others switch no stacks of their own, and the crates that the
 # examples show take longer to optimise than all the rest.
-RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-explorer windlass-ports windlass-examples,$(PACKAGE_NAMES)))
+RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-ports windlass-examples,$(PACKAGE_NAMES)))
 # Features that are off by default, and tested all the same.
 FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
@@ -29,14 +29,14 @@ define stage
 @began=$$(date +%s); { $(2); } && printf '== %s: %s s\n' '$(1)' $$(($$(date +%s) - began))
 endef
 
-# Files in tests/ by name, wherever they lie: tests/NAME.rs is a program, tests/PROGRAM/NAME.rs a module of one.
-# As arguments of cargo test: the programs, and filters for the modules. Programs and modules cannot be
-# named in one call, because a filter would leave nothing of a program without modules.
-of_module = $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/$(1).rs))))
-modules = $(foreach name,$(1),$(if $(call of_module,$(name)),$(name)))
-test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(or $(call of_module,$(name)),$(name)))))
-test_filters = $(addsuffix ::,$(call modules,$(1)))
-tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
+# Tests by folder: tests/PROGRAM/MODULE.rs is PROGRAM/MODULE, and PROGRAM is all of tests/PROGRAM or tests/PROGRAM.rs.
+# As arguments of cargo test: the programs, and filters for their modules.
+modules = $(if $(findstring /,$(1)),$(notdir $(1)),$(filter-out main,$(basename $(notdir $(wildcard tests/$(1)/*.rs)))))
+test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(firstword $(subst /, ,$(name))))))
+tests = $(call test_programs,$(1)) -- $(addsuffix ::,$(foreach name,$(1),$(call modules,$(name))))
+
+# Goroutines, channels, locks and connections: their tests run in every mode. A mode names what it adds.
+CORE_TESTS := task/task channel/channel channel/select sync net/tcp
 
 # The targets of these files, each with what follows `##` on its line.
 help_of = sed -n 's/^\([a-z0-9-]*\):.*\#\# \(.*\)/\1\t\2/p' $(1) | while IFS='	' read -r name what; do printf 'make %-16s %s\n' "$$name" "$$what"; done

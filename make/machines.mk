@@ -8,17 +8,17 @@ NUMA_VM = RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 CARGO_TARGET_$(shel
 # Two and four nodes, the last one without memory, and the ordinary suites once.
 test-numa: setup ## tests in virtual machines of 2 and 4 NUMA nodes, fetched where there is apt
 	scripts/numa-vm.sh --prepare
-	$(call NUMA_VM,--nodes 2) $(call tests,numa_vm numa_vm_cpus)
-	$(call NUMA_VM,--nodes 4) $(call tests,numa_vm numa_vm_cpus)
-	$(call NUMA_VM,--nodes 2 --memoryless) $(call tests,numa_vm)
-	$(call NUMA_VM,--nodes 4 --memoryless) $(call tests,numa_vm)
-	$(call NUMA_VM,--nodes 2) $(call tests,task runtime net channel node_local)
+	$(call NUMA_VM,--nodes 2) $(call tests,numa_vm)
+	$(call NUMA_VM,--nodes 4) $(call tests,numa_vm)
+	$(call NUMA_VM,--nodes 2 --memoryless) $(call tests,numa_vm/nodes)
+	$(call NUMA_VM,--nodes 4 --memoryless) $(call tests,numa_vm/nodes)
+	$(call NUMA_VM,--nodes 2) $(call tests,task/task sched/runtime net/tcp channel/channel numa/node_local)
 	$(call NUMA_VM,--nodes 2) $(call tests,seccomp)
 
 # Tests that are short enough for every change.
 test-numa-small: setup ## those on 2 nodes
 	scripts/numa-vm.sh --prepare
-	$(call NUMA_VM,--nodes 2) $(call tests,numa_vm numa_vm_cpus)
+	$(call NUMA_VM,--nodes 2) $(call tests,numa_vm)
 
 # The library and the topology command for the other architecture.
 check-aarch64: setup ## cargo check for aarch64; the standard library for it is fetched or built
@@ -28,7 +28,7 @@ check-aarch64: setup ## cargo check for aarch64; the standard library for it is 
 # each program. Two nodes, so that remote stealing is among it.
 AARCH64 = AARCH64_NODES=2 RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 scripts/aarch64.sh test -p windlass \
 	--target-dir $(TARGET_DIR)/aarch64 $(1)
-AARCH64_TESTS ?= task channel select net sync_counting sync_mutex sync_once sync_rwlock sync_shutdown numa
+AARCH64_TESTS ?= $(CORE_TESTS) numa/numa
 
 test-aarch64: setup ## tests in an emulated aarch64 machine, cross-compiled; takes long
 	scripts/aarch64.sh --prepare-tests

@@ -4,13 +4,16 @@
 # tests takes.
 test-modes test-long test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = off
 
+# Many tests wait for what takes its time: more of them than CPUs.
+export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+
 test-first: setup clients ## all tests once, and explored schedules
 	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --lib --tests --no-run && $(CARGO) test -p windlass-topology --no-run)
 	$(call stage,tests,$(MAKE) --no-print-directory test-dev)
 	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
 
 # In release: thread-locals over a stack switch.
-OPTIMISED_TESTS := migration task blocking lock_thread
+OPTIMISED_TESTS := sched/migration sched/blocking task/task task/lock_thread
 test-modes: setup ## the same programs over epoll and with one seed of disorder; what an optimiser could break
 	$(call stage,tests over epoll,$(MAKE) --no-print-directory test-epoll)
 	$(call stage,tests with disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
@@ -24,7 +27,7 @@ test-long: setup ## what is long and rare
 	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
 	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(SIMULATE) --test sim)
 	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=1000 $(SIMULATE) --test replicated)
-	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=1000 $(SIMULATE) --test channel --test sync --test net --test io --test sched -- simulated)
+	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=1000 $(SIMULATE) $(patsubst tests/%/main.rs,--test %,$(shell grep -l inside::files tests/*/main.rs)) -- simulated)
 	$(call stage,crates with real servers,$(MAKE) --no-print-directory test-servers)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
@@ -61,11 +64,21 @@ test-servers: setup ## blocking crates over windlass-hook, with Redis, MariaDB, 
 # Variables that cargo sets for the tests that it runs: build scripts would take them for a change.
 FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
 
-# Over epoll by choice, with the programs that the run over rings has built. Without most of the simulations,
-# which have no poller.
-NOT_OVER_EPOLL := simulated:: kernels determinism:: disk_model:: disk_faults:: disk_edges:: clusters_ keys_that_look
-test-epoll: setup ## the tests over epoll
-	WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests -- $(addprefix --skip ,$(NOT_OVER_EPOLL))
+# Over epoll by choice, with the programs that the run over rings has built: what waits in the poller. In tests/ that is each
+# file that names something of windlass that does, and outside of it three packages. test-filter runs the others over epoll.
+WAITING := $(filter-out tests/sim/% tests/util/%,$(shell grep -lE \
+	'^[^/]*(windlass::(net|io|fs|process|signal)\b|\bpair\(\))' tests/*.rs tests/*/*.rs))
+WITH_TESTS := $(shell grep -lF '[test]' tests/*.rs tests/*/*.rs)
+# A module with tests runs alone, one without by its program's.
+WAITING_MODULES := $(filter $(wildcard tests/*/*.rs),$(filter $(WITH_TESTS),$(WAITING)))
+WAITING_PROGRAMS := $(filter $(wildcard tests/*.rs),$(WAITING)) \
+	$(filter $(WITH_TESTS),$(addsuffix main.rs,$(dir $(filter-out $(WITH_TESTS),$(WAITING))))) \
+	$(wildcard crates/hook/tests/*.rs crates/hook/tests/*/main.rs) crates/hyper/tests/hyper.rs examples/tests/examples.rs
+program = $(notdir $(basename $(patsubst %/main.rs,%,$(1))))
+OVER_EPOLL = WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES)
+test-epoll: setup ## tests of what waits in the poller, over epoll
+	$(OVER_EPOLL) $(call tests,$(WAITING_MODULES:tests/%.rs=%))
+	$(OVER_EPOLL) $(addprefix --test ,$(sort $(foreach file,$(WAITING_PROGRAMS),$(call program,$(file)))))
 
 # Where a filter really denies io_uring, with the programs of the release run.
 test-filter: setup ## the tests where a seccomp filter denies io_uring
@@ -74,8 +87,7 @@ test-filter: setup ## the tests where a seccomp filter denies io_uring
 
 # Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
 CHAOS_SEEDS ?= 1 2 18
-CHAOS_TESTS := net_watch task channel channel_leaks select sync_counting sync_mutex sync_once sync_rwlock \
-	sync_shutdown net blocking mixture context context_waits
+CHAOS_TESTS := $(CORE_TESTS) channel/leaks context net/multishot_poll sched/blocking sched/mixture
 
 # The tests under a scheduler that is perturbed: each seed chooses where, and how often.
 test-chaos: setup ## tests of what the scheduler carries, with disorder (CHAOS_SEEDS="4 5" chooses)

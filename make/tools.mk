@@ -30,8 +30,7 @@ instructions: setup ## counts instructions of the hot paths by valgrind, compare
 ASAN = ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS="-Zsanitizer=address" \
 	$(CARGO) +nightly test -p windlass --features corosensei/sanitizer --target $(shell uname -m)-unknown-linux-gnu \
 	--target-dir $(TARGET_DIR)/asan $(1)
-ASAN_TESTS ?= task blocking shutdown net channel channel_leaks select sync_counting sync_mutex sync_once \
-	sync_rwlock sync_shutdown
+ASAN_TESTS ?= $(CORE_TESTS) channel/leaks sched/blocking sched/shutdown
 
 asan: setup ## tests under AddressSanitizer; needs a nightly toolchain
 	$(call ASAN,--lib)

@@ -12,7 +12,7 @@
 ///
 /// # Examples
 ///
-/// ```
+/// ```standalone_crate
 /// // SAFETY: nothing of a thread is kept across a call into windlass.
 /// const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 ///

@@ -24,7 +24,7 @@ use crate::g::stack::{self, Stack, StackPool};
 #[cfg(feature = "sim")]
 use crate::loom::native::LazyLock;
 use crate::loom::native::atomic::AtomicUsize;
-use crate::loom::native::{Arc, Mutex, PoisonError};
+use crate::loom::native::{Arc, Mutex};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
 use crate::netpoll::choose::{self, Choice};
 use crate::netpoll::poller::Poller;
@@ -727,6 +727,21 @@ impl Runtime {
         F: FnOnce() -> T + Send,
         T: Send,
     {
+        let (mut f, mut outcome) = (Some(f), None);
+        self.run_main(
+            &mut || {
+                let f = f.take().expect("the main goroutine runs once");
+                outcome = Some(catch_unwind(AssertUnwindSafe(f)));
+            },
+            Location::caller(),
+        );
+        let outcome = outcome.unwrap_or_else(|| Err(Box::new(Cancelled)));
+        outcome.unwrap_or_else(|payload| resume_unwind(payload))
+    }
+
+    /// The part of [`Runtime::run`] that is compiled once, and not for each closure.
+    #[track_caller]
+    fn run_main(&self, main: &mut (dyn FnMut() + Send), site: &'static Location<'static>) {
         assert!(
             current::m().is_none(),
             "windlass: Runtime::run was called inside a goroutine of a windlass runtime"
@@ -738,12 +753,11 @@ impl Runtime {
         }) else {
             panic!("windlass: Runtime::run was called while this runtime runs already");
         };
-        let started = run_to_end(&self.sched, f, Location::caller());
+        let started = run_to_end(&self.sched, main, site);
         // A panic that unwinds through the guard would poison the lock and prevent the next run.
         drop(running);
-        match started {
-            Ok(outcome) => outcome.unwrap_or_else(|payload| resume_unwind(payload)),
-            Err(why) => panic!("windlass: {why}"),
+        if let Err(why) = started {
+            panic!("windlass: {why}");
         }
     }
 
@@ -1062,15 +1076,11 @@ impl fmt::Debug for Runtime {
 /// # Errors
 ///
 /// The reason why the run could not begin. Then nothing has changed.
-fn run_to_end<F, T>(
+fn run_to_end(
     sched: &Arc<Sched>,
-    f: F,
+    f: &mut (dyn FnMut() + Send),
     site: &'static Location<'static>,
-) -> Result<std::thread::Result<T>, String>
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
+) -> Result<(), String> {
     let first_in_use = || sched.ps_in_use().next().expect("at least one P is in use");
     // Take the stack first: only the main goroutine can end the run, so without a stack for it the
     // run must not begin.
@@ -1079,13 +1089,10 @@ where
         Ok(stack) => stack,
         Err(e) => return Err(format!("cannot start the main goroutine: {e}")),
     };
-    let outcome = Mutex::new(None);
     let main = {
         let sched: &Sched = sched;
-        let outcome = &outcome;
         move || {
-            let result = catch_unwind(AssertUnwindSafe(f));
-            *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            f();
             sched.set_phase(Phase::Cancelling);
             sched.sysmon.note.wake();
         }
@@ -1160,8 +1167,7 @@ where
     run::tell_of_failed_starts(sched);
     sched.set_phase(Phase::Ended);
     drop(borrowed);
-    let outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(outcome.unwrap_or_else(|| Err(Box::new(Cancelled))))
+    Ok(())
 }
 
 /// A runtime for simulated runs: one P, no rings, on a machine with one CPU.

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use windlass::time::{Duration, Instant, timeout};
+use windlass::time::{Duration, Instant};
 
 use windlass::context::{Context, Error};
 use windlass::fs::{self, File};
@@ -209,48 +209,6 @@ fn ctrl_c_wakes_all_and_forgets_none() {
     });
 }
 
-#[test]
-fn ctrl_c_returns_in_a_child_of_fork() {
-    alone("ctrl_c_returns_in_a_child_of_fork", || {
-        let waiter = std::thread::spawn(|| ctrl_c().unwrap());
-        while !waiter.is_finished() {
-            windlass::sleep(SHORT);
-            // It may not listen yet: then this ends the process, unless another one does.
-            let _guard = Signals::new([SIGINT]).unwrap();
-            send(SIGINT);
-        }
-        waiter.join().unwrap();
-        // Nothing is left over for the child.
-        while timeout(SHORT, ctrl_c).is_ok() {}
-        // SAFETY: the child calls nothing that another thread may have locked, and runs no
-        // destructors.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let status = i32::from(ctrl_c().is_err());
-            // SAFETY: takes a plain number.
-            unsafe { libc::_exit(status) };
-        }
-        let begun = Instant::now();
-        let status = loop {
-            // SAFETY: takes plain integers, and a place for the status.
-            let (ended, status) = unsafe {
-                let mut status = 0;
-                libc::kill(child, SIGINT);
-                (libc::waitpid(child, &raw mut status, libc::WNOHANG), status)
-            };
-            if ended == child {
-                break status;
-            }
-            if begun.elapsed() > Duration::from_secs(10) {
-                // SAFETY: as above.
-                unsafe { libc::kill(child, libc::SIGKILL) };
-            }
-            windlass::sleep(SHORT);
-        };
-        assert_eq!(status, 0, "it waits for ever");
-    });
-}
-
 /// Signals interrupt system calls; nobody may notice.
 #[test]
 fn a_storm_of_signals_disturbs_nobody() {
@@ -374,7 +332,8 @@ fn handlers_leave_the_stack_of_the_goroutine_alone() {
     });
 }
 
-/// As in a daemon. The child has the handlers of its parent, and hears by listeners of its own.
+/// As in a daemon. The child has the handlers of its parent, and hears by listeners of its own: on a plain thread
+/// and on a goroutine.
 #[test]
 fn a_child_of_fork_hears_for_itself() {
     alone("a_child_of_fork_hears_for_itself", || {
@@ -382,13 +341,14 @@ fn a_child_of_fork_hears_for_itself() {
         let waits = || windlass::time::timeout(SHORT, ctrl_c);
         assert!(util::runtime(1).run(waits).is_err());
         let hears = move || {
+            std::thread::spawn(|| {
+                loop {
+                    windlass::sleep(SHORT);
+                    raise(SIGINT);
+                }
+            });
+            ctrl_c().unwrap();
             util::runtime(1).run(|| {
-                spawn(|| {
-                    loop {
-                        windlass::sleep(SHORT);
-                        raise(SIGINT);
-                    }
-                });
                 ctrl_c().unwrap();
                 raise(SIGUSR1);
                 of_parent.recv().unwrap_err();

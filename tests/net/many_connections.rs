@@ -1,23 +1,17 @@
 //! Ten thousand connections, and more operations at once than the queues of a ring have
-//! room for. In a file of its own: it raises the process's limit on descriptors.
+//! room for. Each test is a process of its own: it takes all the descriptors that one may have.
 #![allow(unsafe_code)]
 
 use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass::time::Instant;
 
 use crate::util;
-use crate::util::{hang_guard, runtime, wait_until};
+use crate::util::{child_case, child_passes, runtime, wait_until};
 use windlass::context::Context;
 use windlass::net::{TcpListener, TcpStream, UnixStream};
 use windlass::{Handle, spawn, task};
-
-/// One test after the other: each may use all the descriptors that there are.
-fn in_turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Raises the limit on descriptors. Gives how many pairs of them may be open, `wanted` if
 /// that can be had.
@@ -34,8 +28,10 @@ fn room_for_pairs(wanted: usize) -> usize {
 
 #[test]
 fn ten_thousand_connections() {
-    let _turn = in_turn();
-    let _guard = hang_guard();
+    if child_case().is_none() {
+        child_passes("ten_thousand_connections", "");
+        return;
+    }
     let n = room_for_pairs(10_000);
     runtime(2).run(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -92,8 +88,10 @@ fn wait_for_inflight(runtime: &Handle, n: usize) {
 /// what is not cancelled goes on.
 #[test]
 fn thousands_are_cancelled_while_thousands_are_queued() {
-    let _turn = in_turn();
-    let _guard = hang_guard();
+    if child_case().is_none() {
+        child_passes("thousands_are_cancelled_while_thousands_are_queued", "");
+        return;
+    }
     let n = room_for_pairs(4_000) / 2;
     let runtime = runtime(1);
     let handle = runtime.handle();
@@ -155,8 +153,10 @@ fn thousands_are_cancelled_while_thousands_are_queued() {
 #[test]
 fn more_completions_than_there_is_room_for() {
     const N: usize = 6_000;
-    let _turn = in_turn();
-    let _guard = hang_guard();
+    if child_case().is_none() {
+        child_passes("more_completions_than_there_is_room_for", "");
+        return;
+    }
     room_for_pairs(1_000);
     let runtime = runtime(1);
     let handle = runtime.handle();
@@ -192,7 +192,7 @@ fn more_completions_than_there_is_room_for() {
 
 #[cfg(feature = "sim")]
 crate::inside::tests! {
-    ten_thousand_connections: "it has a runtime of its own",
-    thousands_are_cancelled_while_thousands_are_queued: "it has a runtime of its own",
-    more_completions_than_there_is_room_for: "it has a runtime of its own",
+    ten_thousand_connections: "it has a process of its own",
+    thousands_are_cancelled_while_thousands_are_queued: "it has a process of its own",
+    more_completions_than_there_is_room_for: "it has a process of its own",
 }

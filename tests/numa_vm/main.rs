@@ -5,5 +5,5 @@ mod load;
 #[path = "../util/mod.rs"]
 mod util;
 
-mod numa_vm;
-mod numa_vm_cpus;
+mod cpus;
+mod nodes;

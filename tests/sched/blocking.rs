@@ -286,7 +286,7 @@ fn gives_way_for_a_sleeper(what: &str, mut call: impl FnMut() + Send + 'static) 
         let gave_way = || rt.metrics().total().preemptions;
         let mut n_sleeps = 0;
         // With disorder it gives way before anybody asks.
-        while gave_way() < 20 && n_sleeps < 200 {
+        while gave_way() < 20 && n_sleeps < 5_000 {
             sleep(Duration::from_millis(1));
             n_sleeps += 1;
         }

@@ -2,7 +2,7 @@
 //!
 //! Each test is a process of its own, which changes the masks of all its threads, as
 //! `taskset -ap` does. Control groups and CPUs that go offline need root, so they are in
-//! `numa_vm_cpus.rs`. The priority of a thread changes, too: of one that computes without a P.
+//! `tests/numa_vm/cpus.rs`. The priority of a thread changes, too: of one that computes without a P.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};

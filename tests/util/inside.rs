@@ -42,6 +42,20 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
+/// Makes a test of each of these files of a program, which runs those of its tests that it lists.
+macro_rules! files {
+    ($($file:ident)*) => {
+        mod simulated {
+            $(#[test]
+            fn $file() {
+                let source = include_str!(concat!(stringify!($file), ".rs"));
+                crate::inside::run(&crate::$file::INSIDE, source);
+            })*
+        }
+    };
+}
+pub(crate) use files;
+
 /// Runs the tests of a file under some seeds each. `source` is the file, whose tests must all be
 /// among `tests`.
 pub(crate) fn run(tests: &Tests, source: &str) {

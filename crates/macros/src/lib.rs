@@ -48,7 +48,7 @@ use options::Kind;
 /// A crate with many attributes makes the promise once, as the constant `PROMISE` in its root. Then
 /// the attributes need no words:
 ///
-/// ```
+/// ```standalone_crate
 /// // SAFETY: nothing of a thread is kept across a call into windlass.
 /// const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 ///

@@ -428,9 +428,20 @@ fn make<F: FnOnce() -> T, T>(
     options: Options,
     site: &'static Location<'static>,
 ) -> GRef {
+    let (g, id) = slot_and_id(sched, home, header::class_of::<F, T>());
+    header::init(
+        g,
+        f,
+        describe(sched, options, site, id, parent, (home, is_bound)),
+    );
+    g
+}
+
+/// A slot on the node `home`, and a number for its goroutine.
+fn slot_and_id(sched: &Sched, home: usize, class: usize) -> (GRef, u64) {
     let mut slot = None;
     let depot = sched.nodes[home].depot;
-    slab::take(depot, header::class_of::<F, T>(), 1, |g| slot = Some(g));
+    slab::take(depot, class, 1, |g| slot = Some(g));
     let g = slot.expect("the slab gives the slot asked for");
     let id = match current::inside()
         .filter(|m| sched.config.is_simulated() && std::ptr::eq(m.sched(), sched) && m.has_p())
@@ -439,12 +450,7 @@ fn make<F: FnOnce() -> T, T>(
         Some(m) => m.p().next_id(),
         None => header::reserve_ids(1),
     };
-    header::init(
-        g,
-        f,
-        describe(sched, options, site, id, parent, (home, is_bound)),
-    );
-    g
+    (g, id)
 }
 
 #[inline]

@@ -7,18 +7,21 @@ use std::io::{ErrorKind, IoSliceMut, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use windlass::time::{Duration, Instant};
 
+use crate::both::Kind;
 use crate::util::{
-    child_case, child_passes_with_io, hang_guard, has_io_uring, on_thread_and_goroutine, pair, run,
-    runtime, set_nofile_limit, wait_until,
+    child_case, child_passes_with_io, hang_guard, has_io_uring, on_thread_and_goroutine, pair,
+    process_cpu, run, runtime, set_nofile_limit, wait_until,
 };
 use windlass::context::Context;
 use windlass::fs::File;
 use windlass::io::{self, Async, pipe};
 use windlass::net::{TcpStream, UdpSocket};
 use windlass::spawn;
+use windlass::sync::Barrier;
 
 const LIMIT: Duration = Duration::from_millis(200);
 
@@ -89,7 +92,7 @@ fn full(stream: &TcpStream) {
     let send = || socket.send_with_flags(&[0; 60_000], libc::MSG_DONTWAIT);
     while send().is_ok() {
         while send().is_ok() {}
-        std::thread::sleep(Duration::from_millis(500));
+        windlass::sleep(Duration::from_millis(500));
     }
 }
 
@@ -109,145 +112,192 @@ fn half_closed() -> (TcpStream, TcpStream) {
     (stream, peer)
 }
 
-type Wait = (&'static str, fn() -> io::Result<()>);
+type Call = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// Each waits for [`LIMIT`], and ends with an error.
+/// A name, and how to set the call up.
+type Wait = (&'static str, fn() -> Call);
+
+/// A call that is to wait while `keep` lives.
+fn call<K: Send + 'static>(
+    keep: K,
+    call: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Call {
+    Box::new(move || {
+        let _keep = keep;
+        call()
+    })
+}
+
+/// Each call waits for [`LIMIT`], and ends with an error.
 const WAITS: &[Wait] = &[
     ("read", || {
-        let (stream, _peer) = stamped();
+        let (stream, peer) = stamped();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        (&stream).read(&mut [0; 8]).map(drop)
+        call(peer, move || (&stream).read(&mut [0; 8]).map(drop))
     }),
     ("read_vectored, deadline", || {
-        let (stream, _peer) = stamped();
-        stream.set_read_deadline(Some(Instant::now() + LIMIT));
-        let (mut a, mut b) = ([0; 4], [0; 4]);
-        let mut bufs = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
-        (&stream).read_vectored(&mut bufs).map(drop)
+        let (stream, peer) = stamped();
+        call(peer, move || {
+            stream.set_read_deadline(Some(Instant::now() + LIMIT));
+            let (mut a, mut b) = ([0; 4], [0; 4]);
+            let mut bufs = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
+            (&stream).read_vectored(&mut bufs).map(drop)
+        })
     }),
     ("recv_owned", || {
-        let (stream, _peer) = stamped();
+        let (stream, peer) = stamped();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        stream.recv_owned().map(drop)
+        call(peer, move || stream.recv_owned().map(drop))
     }),
     ("recv_owned, deadline", || {
-        let (stream, _peer) = stamped();
-        stream.set_read_deadline(Some(Instant::now() + LIMIT));
-        stream.recv_owned().map(drop)
+        let (stream, peer) = stamped();
+        call(peer, move || {
+            stream.set_read_deadline(Some(Instant::now() + LIMIT));
+            stream.recv_owned().map(drop)
+        })
     }),
     ("write", || {
-        let (stream, _peer) = stamped();
+        let (stream, peer) = stamped();
         full(&stream);
         stream.set_write_timeout(Some(LIMIT)).unwrap();
-        (&stream).write(&[0; 60_000]).map(drop)
+        call(peer, move || (&stream).write(&[0; 60_000]).map(drop))
     }),
     ("recv_from", || {
         let socket = refused();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
-        socket.recv_from(&mut [0; 8]).map(drop)
+        call((), move || socket.recv_from(&mut [0; 8]).map(drop))
     }),
     ("a file's read, deadline", || {
-        let (stream, _peer) = stamped();
+        let (stream, peer) = stamped();
         let file = File::from(OwnedFd::from(stream));
-        file.set_read_deadline(Some(Instant::now() + LIMIT));
-        (&file).read(&mut [0; 8]).map(drop)
+        call(peer, move || {
+            file.set_read_deadline(Some(Instant::now() + LIMIT));
+            (&file).read(&mut [0; 8]).map(drop)
+        })
     }),
     ("read_with, context", || {
-        let (stream, _peer) = stamped();
+        let (stream, peer) = stamped();
         let stream = Async::new(std::net::TcpStream::from(stream)).unwrap();
-        let n_attempts = AtomicU32::new(0);
-        let read = in_time(|| {
-            stream.read_with(|mut stream| {
-                n_attempts.fetch_add(1, Ordering::Relaxed);
-                stream.read(&mut [0; 8])
-            })
-        });
-        let n_attempts = n_attempts.into_inner();
-        assert!(n_attempts < 10, "{n_attempts} attempts");
-        read.map(drop)
+        call(peer, move || {
+            let n_attempts = AtomicU32::new(0);
+            let read = in_time(|| {
+                stream.read_with(|mut stream| {
+                    n_attempts.fetch_add(1, Ordering::Relaxed);
+                    stream.read(&mut [0; 8])
+                })
+            });
+            let n_attempts = n_attempts.into_inner();
+            assert!(n_attempts < 10, "{n_attempts} attempts");
+            read.map(drop)
+        })
     }),
     ("copy", || {
-        let ((mut from, _peer), (mut to, _sink)) = (source(), pair());
+        let ((mut from, peer), (mut to, sink)) = (source(), pair());
         from.set_read_timeout(Some(LIMIT)).unwrap();
-        io::copy(&mut from, &mut to).map(drop)
+        call((peer, sink), move || io::copy(&mut from, &mut to).map(drop))
     }),
     ("copy, deadline", || {
-        let ((mut from, _peer), (mut to, _sink)) = (source(), pair());
-        from.set_read_deadline(Some(Instant::now() + LIMIT));
-        io::copy(&mut from, &mut to).map(drop)
+        let ((mut from, peer), (mut to, sink)) = (source(), pair());
+        call((peer, sink), move || {
+            from.set_read_deadline(Some(Instant::now() + LIMIT));
+            io::copy(&mut from, &mut to).map(drop)
+        })
     }),
     ("copy to a pipe, context", || {
-        let ((mut from, _peer), (_reader, mut writer)) = (source(), pipe().unwrap());
-        in_time(|| io::copy(&mut from, &mut writer)).map(drop)
+        let ((mut from, peer), (reader, mut writer)) = (source(), pipe().unwrap());
+        call((peer, reader), move || {
+            in_time(|| io::copy(&mut from, &mut writer)).map(drop)
+        })
     }),
     ("copy of urgent data", || {
-        let ((peer, mut from), (mut to, _sink)) = (pair(), pair());
+        let ((peer, mut from), (mut to, sink)) = (pair(), pair());
         (&peer).write_all(&[1; 40_000]).unwrap();
         let urgent = socket2::SockRef::from(&peer).send_out_of_band(b"!");
         assert_eq!(urgent.unwrap(), 1);
         from.set_read_timeout(Some(LIMIT)).unwrap();
-        io::copy(&mut from, &mut to).map(drop)
+        call((peer, sink), move || io::copy(&mut from, &mut to).map(drop))
     }),
     ("wait_writable, half closed", || {
-        let (stream, _peer) = half_closed();
-        io::wait_writable_timeout(&stream, LIMIT)
+        let (stream, peer) = half_closed();
+        call(peer, move || io::wait_writable_timeout(&stream, LIMIT))
     }),
     ("write_with, half closed, context", || {
-        let (stream, _peer) = half_closed();
+        let (stream, peer) = half_closed();
         let stream = Async::new(std::net::TcpStream::from(stream)).unwrap();
-        in_time(|| (&stream).write(&[0; 60_000])).map(drop)
+        call(peer, move || {
+            in_time(|| (&stream).write(&[0; 60_000])).map(drop)
+        })
     }),
     ("copy, half closed", || {
-        let ((mut from, _peer), (mut to, _sink)) = (source(), half_closed());
+        let ((mut from, peer), (mut to, sink)) = (source(), half_closed());
         from.set_read_timeout(Some(LIMIT)).unwrap();
         to.set_write_timeout(Some(LIMIT)).unwrap();
-        io::copy(&mut from, &mut to).map(drop)
+        call((peer, sink), move || io::copy(&mut from, &mut to).map(drop))
     }),
     ("copy to a full socket", || {
-        let ((mut from, _peer), (mut to, _sink)) = (source(), stamped());
+        let ((mut from, peer), (mut to, sink)) = (source(), stamped());
         from.set_read_timeout(Some(LIMIT)).unwrap();
         full(&to);
         to.set_write_timeout(Some(LIMIT)).unwrap();
-        io::copy(&mut from, &mut to).map(drop)
+        call((peer, sink), move || io::copy(&mut from, &mut to).map(drop))
     }),
     ("copy from a pipe to a full socket, context", || {
-        let ((mut reader, mut writer), (mut to, _sink)) = (pipe().unwrap(), stamped());
+        let ((mut reader, mut writer), (mut to, sink)) = (pipe().unwrap(), stamped());
         writer.write_all(&[1; 40_000]).unwrap();
         full(&to);
         to.set_write_timeout(Some(LIMIT)).unwrap();
-        in_time(|| io::copy(&mut reader, &mut to)).map(drop)
+        call((writer, sink), move || {
+            in_time(|| io::copy(&mut reader, &mut to)).map(drop)
+        })
     }),
 ];
 
-fn process_cpu() -> Duration {
-    let mut used = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the structure is valid during the call.
-    let r = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut used) };
-    assert_eq!(r, 0);
-    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+fn ends_in_time(name: &str, call: Call) {
+    let begin = Instant::now();
+    let error = call().expect_err(name);
+    let waited = begin.elapsed();
+    let is_late = [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind());
+    assert!(is_late, "{name}: {error:?}");
+    assert!(waited >= LIMIT, "{name}: ended after {waited:?}");
+}
+
+/// Makes all calls at once. Gives the CPU time of the process while they wait.
+fn cpu_of(waits: &'static [Wait], kind: Kind) -> Duration {
+    let are_set_up = Arc::new(Barrier::new(waits.len() + 1));
+    let all = waits.iter().map(|&(name, set_up)| {
+        let are_set_up = Arc::clone(&are_set_up);
+        kind.spawn(move || {
+            let call = set_up();
+            are_set_up.wait();
+            ends_in_time(name, call);
+        })
+    });
+    let all: Vec<_> = all.collect();
+    are_set_up.wait();
+    let before = process_cpu();
+    all.into_iter().for_each(|one| one.join());
+    process_cpu() - before
 }
 
 /// A wait that spins uses its whole time.
-fn ends_in_time_without_spinning(&(name, wait): &Wait) {
-    let (used, begin) = (process_cpu(), Instant::now());
-    let error = wait().expect_err(name);
-    let (used, waited) = (process_cpu() - used, begin.elapsed());
-    let kind = error.kind();
-    let is_late = [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&kind);
-    assert!(is_late, "{name}: {error:?}");
-    assert!(waited >= LIMIT, "{name}: ended after {waited:?}");
-    assert!(used < waited / 4, "{name}: {used:?} of CPU in {waited:?}");
+fn end_in_time_without_spinning(waits: &'static [Wait], kind: Kind) {
+    let used = cpu_of(waits, kind);
+    if used > LIMIT / 2 {
+        let alone = waits.iter().map(|wait| {
+            let used = cpu_of(std::slice::from_ref(wait), kind);
+            (wait.0, used)
+        });
+        let alone: Vec<_> = alone.collect();
+        panic!("{used:?} of CPU in {LIMIT:?}, alone {alone:#?}");
+    }
 }
 
-/// Runs `check` as a goroutine over both pollers and on a plain thread, in processes of its own.
+/// Runs `check` with goroutines over both pollers and with plain threads, in processes of its own.
 #[track_caller]
-fn in_children(name: &str, check: fn()) {
+fn in_children(name: &str, check: fn(Kind)) {
     match child_case().as_deref() {
-        Some("goroutine") => run(2, check),
-        Some(_) => check(),
+        Some("goroutine") => run(2, || check(Kind::Goroutines)),
+        Some(_) => check(Kind::Threads),
         None => {
             if has_io_uring() {
                 child_passes_with_io(name, "goroutine", None);
@@ -260,15 +310,15 @@ fn in_children(name: &str, check: fn()) {
 
 #[test]
 fn waits_end_in_time_and_do_not_spin() {
-    in_children("waits_end_in_time_and_do_not_spin", || {
-        WAITS.iter().for_each(ends_in_time_without_spinning);
+    in_children("waits_end_in_time_and_do_not_spin", |kind| {
+        end_in_time_without_spinning(WAITS, kind);
     });
 }
 
 /// Nor where no descriptor is left to watch for changes with.
 #[test]
 fn waits_do_not_spin_without_descriptors() {
-    in_children("waits_do_not_spin_without_descriptors", || {
+    in_children("waits_do_not_spin_without_descriptors", |_| {
         let (stream, _peer) = stamped();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let (other, _other_peer) = stamped();
@@ -290,14 +340,16 @@ fn waits_do_not_spin_without_descriptors() {
 
 #[test]
 fn both_directions_of_a_copy_end_in_time() {
-    let name = "both_directions_of_a_copy_end_in_time";
-    let wait: Wait = (name, || {
-        let ((a, _client), (b, _server)) = (source(), stamped());
+    const WAITS: &[Wait] = &[("both directions", || {
+        let ((a, client), (b, server)) = (source(), stamped());
         b.set_read_timeout(Some(LIMIT)).unwrap();
-        io::copy_bidirectional(&a, &b).map(drop)
-    });
+        call((client, server), move || {
+            io::copy_bidirectional(&a, &b).map(drop)
+        })
+    })];
+    let name = "both_directions_of_a_copy_end_in_time";
     match child_case() {
-        Some(_) => run(2, || ends_in_time_without_spinning(&wait)),
+        Some(_) => run(2, || end_in_time_without_spinning(WAITS, Kind::Goroutines)),
         None => {
             child_passes_with_io(name, "", None);
             child_passes_with_io(name, "", Some("epoll"));

@@ -12,12 +12,10 @@ use windlass::time::{Duration, Instant};
 
 use crate::both::{on_each, settle};
 use crate::util;
-use crate::util::{hang_guard, run, runtime, wait_until};
+use crate::util::{hang_guard, on_thread_and_goroutine, run, runtime, wait_until};
 use windlass::context::Context;
-use windlass::net::{AcceptStream, TcpListener, TcpOptions, TcpStream, UnixListener, UnixStream};
-use windlass::{blocking, spawn};
-
-type Connections<'a> = AcceptStream<'a, TcpStream>;
+use windlass::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use windlass::spawn;
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -104,118 +102,29 @@ fn unix_connections_come_as_well() {
     });
 }
 
-/// Connections in the queue stay there for the next accept.
+/// Neither an iterator that ends nor one whose wait was ended takes connections along: they come to the next
+/// accept of either kind, in their order.
 #[test]
-fn one_that_nobody_asks_takes_nothing() {
-    run(2, || {
-        const N: u32 = 200;
-        let (listener, addr) = listener();
-        let mut connections = listener.accept_stream();
-        let mut callers = vec![call(addr, 0)];
-        let mut all = vec![number_of(connections.accept().unwrap())];
-        for i in 1..N {
-            callers.push(call(addr, i));
-        }
-        settle_long();
-        assert!(connections.finish().is_empty());
-        // The other connections are in the queue, for either kind of accept.
-        while all.len() < N as usize {
-            all.push(number_of(listener.accept().unwrap().0));
-            if all.len() < N as usize {
-                let mut connections = listener.accept_stream();
-                all.push(number_of(connections.accept().unwrap()));
-            }
-        }
-        assert_all(all, N);
-    });
-}
-
-#[test]
-fn many_that_have_queued_up_come_one_after_the_other() {
+fn connections_that_nobody_asks_for_stay_in_the_queue() {
     run(2, || {
         let n = util::much(600, 40) as u32;
         let (listener, addr) = listener();
-        let _callers: Vec<_> = (0..n).map(|i| call(addr, i)).collect();
         let mut connections = listener.accept_stream();
-        let mut all: Vec<_> = (0..n / 2)
-            .map(|_| number_of(connections.accept().unwrap()))
-            .collect();
-        while all.len() < n as usize {
-            all.push(number_of(listener.accept().unwrap().0));
-        }
-        assert_all(all, n);
-    });
-}
-
-/// Waits for the first connection, and until some more have most likely come.
-fn with_some_waiting(
-    listener: &TcpListener,
-    addr: SocketAddr,
-) -> (Connections<'_>, Vec<TcpStream>) {
-    let mut connections = listener.accept_stream();
-    let mut callers = vec![call(addr, 0)];
-    connections.accept().unwrap();
-    listener.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
-    assert!(connections.accept().is_err());
-    listener.set_deadline(None);
-    callers.extend((1..8).map(|i| call(addr, i)));
-    settle_long();
-    (connections, callers)
-}
-
-/// Dropping it closes nothing.
-#[test]
-fn one_that_is_dropped_leaves_the_queue_alone() {
-    run(2, || {
-        let (listener, addr) = listener();
-        let (_, callers) = with_some_waiting(&listener, addr);
-        for caller in &callers[1..] {
-            let (_, peer) = listener.accept().unwrap();
-            assert_eq!(peer, caller.local_addr().unwrap());
-        }
-    });
-}
-
-#[test]
-fn a_dropped_listener_takes_what_waits_along() {
-    run(2, || {
-        let (listener, addr) = listener();
-        let (_, callers) = with_some_waiting(&listener, addr);
-        drop(listener);
-        for mut caller in callers {
-            assert!(matches!(caller.read(&mut [0]), Ok(0) | Err(_)));
-        }
-        // Its port is free again.
-        wait_until(|| TcpListener::bind(addr).is_ok());
-    });
-}
-
-/// A listener ends as it would without one, in whatever way that goes.
-#[test]
-fn one_that_was_used_does_not_outlive_its_listener() {
-    run(2, || {
-        for given_away in [false, true] {
-            let (listener, addr) = listener();
-            let mut connections = listener.accept_stream();
-            let first = call(addr, 1);
-            assert_eq!(number_of(connections.accept().unwrap()), 1);
-            if given_away {
-                let listener = std::net::TcpListener::from(listener);
-                listener.set_nonblocking(true).unwrap();
-                let mut calls = Vec::new();
-                wait_until(|| {
-                    calls.push(TcpStream::connect(addr).unwrap());
-                    windlass::sleep(Duration::from_millis(1));
-                    listener.accept().is_ok()
-                });
-            } else {
-                drop(listener);
-                wait_until(|| {
-                    let called = TcpStream::connect(addr);
-                    called.is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
-                });
-            }
-            drop(first);
+        let mut callers = vec![call(addr, 0)];
+        assert_eq!(number_of(connections.accept().unwrap()), 0);
+        listener.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
+        assert!(connections.accept().is_err());
+        listener.set_deadline(None);
+        callers.extend((1..n).map(|i| call(addr, i)));
+        settle_long();
+        assert!(connections.finish().is_empty());
+        for (i, caller) in callers.iter().enumerate().skip(1) {
+            let stream = match i % 3 {
+                0 => listener.accept().unwrap().0,
+                _ => listener.accept_stream().accept().unwrap(),
+            };
+            assert_eq!(stream.peer_addr().unwrap(), caller.local_addr().unwrap());
+            assert_eq!(number_of(stream), i as u32);
         }
     });
 }
@@ -239,29 +148,6 @@ fn a_deadline_ends_the_wait_and_takes_nothing() {
         told.recv().unwrap();
         let _caller = call(addr, 77);
         assert_eq!(server.join(), 77);
-    });
-}
-
-/// It reaches one who waits already.
-#[test]
-fn a_deadline_that_is_brought_forward() {
-    run(2, || {
-        let (listener, addr) = listener();
-        let listener = Arc::new(listener);
-        let same = Arc::clone(&listener);
-        let (tell, told) = windlass::channel::bounded(1);
-        let waits = spawn(move || {
-            let mut connections = same.accept_stream();
-            let cut = connections.accept().unwrap_err().kind();
-            same.set_deadline(None);
-            tell.send(()).unwrap();
-            (cut, number_of(connections.accept().unwrap()))
-        });
-        settle();
-        listener.set_deadline(Some(Instant::now()));
-        told.recv().unwrap();
-        let _caller = call(addr, 5);
-        assert_eq!(waits.join().unwrap(), (ErrorKind::WouldBlock, 5));
     });
 }
 
@@ -316,42 +202,13 @@ fn no_connection_is_lost_to_who_ends_the_wait() {
     });
 }
 
-/// A goroutine asks, and a thread goes on; and the other way round.
+/// The listener's mode and its end are those of the iterator.
 #[test]
-fn threads_and_goroutines_take_turns() {
-    const N: usize = 240;
-    let _guard = hang_guard();
-    let (listener, addr) = listener();
-    let callers =
-        std::thread::spawn(move || (0..N as u32).map(|i| call(addr, i)).collect::<Vec<_>>());
-    let mut all = Vec::new();
-    let mut connections = listener.accept_stream();
-    let rt = runtime(2);
-    let mut take = |connections: &mut Connections<'_>, n: usize| {
-        for _ in 0..n {
-            if all.len() == N {
-                return true;
-            }
-            all.push(number_of(connections.accept().unwrap()));
-        }
-        false
-    };
-    while !rt.run(|| {
-        let is_over = take(&mut connections, 5);
-        // A blocking section is a thread as well.
-        is_over || blocking(|| take(&mut connections, 3))
-    }) && !take(&mut connections, 4)
-    {}
-    drop(callers.join().unwrap());
-    assert_all(all, N as u32);
-}
-
-#[test]
-fn a_non_blocking_listener_does_not_wait() {
-    let check = || {
+fn a_listener_that_does_not_wait_and_one_that_is_shut_down() {
+    on_thread_and_goroutine(1, || {
         let (listener, addr) = listener();
-        listener.set_nonblocking(true).unwrap();
         let mut connections = listener.accept_stream();
+        listener.set_nonblocking(true).unwrap();
         assert_eq!(
             connections.accept().unwrap_err().kind(),
             ErrorKind::WouldBlock
@@ -363,126 +220,13 @@ fn a_non_blocking_listener_does_not_wait() {
             came.is_some()
         });
         assert_eq!(number_of(came.unwrap()), 9);
-    };
-    check();
-    run(1, check);
-}
-
-#[test]
-fn a_listener_that_is_shut_down_is_an_error() {
-    on_each(|kind| {
-        let (listener, addr) = listener();
-        let listener = Arc::new(listener);
-        let same = Arc::clone(&listener);
-        let server = kind.spawn(move || {
-            let mut connections = same.accept_stream();
-            let first = connections.accept().map(number_of);
-            let second = connections.accept().unwrap_err().kind();
-            // And so is every later call.
-            let third = connections.accept().unwrap_err().kind();
-            (first.unwrap(), second, third, connections.finish().len())
-        });
-        let _caller = call(addr, 3);
-        settle_long();
+        listener.set_nonblocking(false).unwrap();
         listener.shutdown().unwrap();
-        let invalid = ErrorKind::InvalidInput;
-        assert_eq!(server.join(), (3, invalid, invalid, 0));
-        assert!(TcpStream::connect(addr).is_err());
-    });
-}
-
-/// No descriptors: an error that is held back, and the stream goes on when there are some. In a
-/// process of its own, because it uses up the process's.
-#[test]
-fn without_descriptors_it_is_an_error_and_goes_on() {
-    let name = "without_descriptors_it_is_an_error_and_goes_on";
-    if util::child_case().is_none() {
-        util::child_passes(name, "");
-        return;
-    }
-    const N: u32 = 12;
-    let check = || {
-        let (listener, addr) = listener();
-        let mut connections = listener.accept_stream();
-        let mut callers = vec![call(addr, 0)];
-        assert_eq!(number_of(connections.accept().unwrap()), 0);
-        callers.extend((1..N).map(|i| call(addr, i)));
-        let (limit, _) = util::nofile_limits();
-        let highest = *util::open_fds().keys().max().unwrap() as u64;
-        // None; `open_fds` needs one itself.
-        util::set_nofile_limit(highest.min(3));
-        let mut all = vec![0];
-        let begin = Instant::now();
-        let mut n_failed = 0;
-        while n_failed < 3 {
-            match connections.accept() {
-                Ok(stream) => all.push(number_of(stream)),
-                Err(e) => {
-                    assert_eq!(e.raw_os_error(), Some(libc::EMFILE), "{e}");
-                    n_failed += 1;
-                }
-            }
-            if all.len() == N as usize {
-                break;
-            }
+        // And so is every later call.
+        for _ in 0..2 {
+            let over = connections.accept().unwrap_err();
+            assert_eq!(over.kind(), ErrorKind::InvalidInput);
         }
-        assert!(begin.elapsed() >= n_failed * Duration::from_millis(5));
-        util::set_nofile_limit(limit);
-        while all.len() < N as usize {
-            // One more may have been on its way.
-            match connections.accept() {
-                Ok(stream) => all.push(number_of(stream)),
-                Err(e) => assert_eq!(e.raw_os_error(), Some(libc::EMFILE), "{e}"),
-            }
-        }
-        assert_all(all, N);
-        n_failed
-    };
-    let _guard = hang_guard();
-    assert_eq!(check(), 3, "on a thread nothing is accepted ahead");
-    runtime(2).run(check);
-}
-
-/// Several goroutines with a stream each, and some that accept one by one.
-#[test]
-fn several_at_one_listener_get_each_connection_once() {
-    const N: u32 = 300;
-    run(3, || {
-        let (listener, addr) = listener();
-        let listener = Arc::new(listener);
-        let (numbers, got) = windlass::channel::unbounded();
-        let servers: Vec<_> = (0..6)
-            .map(|i| {
-                let (listener, numbers) = (Arc::clone(&listener), numbers.clone());
-                spawn(move || {
-                    let mut connections = listener.accept_stream();
-                    loop {
-                        let next = match i % 3 {
-                            0 => listener.accept().map(|(stream, _)| stream),
-                            _ => connections.accept(),
-                        };
-                        match next {
-                            Ok(stream) => numbers.send(number_of(stream)).unwrap(),
-                            Err(e) => {
-                                assert_eq!(e.kind(), ErrorKind::InvalidInput);
-                                for stream in connections.finish() {
-                                    numbers.send(number_of(stream)).unwrap();
-                                }
-                                return;
-                            }
-                        }
-                    }
-                })
-            })
-            .collect();
-        let callers: Vec<_> = (0..N).map(|i| call(addr, i)).collect();
-        let all: Vec<_> = (0..N).map(|_| got.recv().unwrap()).collect();
-        assert_all(all, N);
-        listener.shutdown().unwrap();
-        servers
-            .into_iter()
-            .for_each(|server| server.join().unwrap());
-        drop(callers);
     });
 }
 
@@ -594,62 +338,7 @@ fn the_end_of_a_run_leaves_nothing() {
     }
 }
 
-/// Connections come and go by the thousand, and no descriptor stays. In a process of its own.
-#[test]
-fn no_descriptor_is_leaked() {
-    if util::child_case().is_none() {
-        util::child_passes("no_descriptor_is_leaked", "");
-        return;
-    }
-    const N_CLIENTS: usize = 20;
-    let per_client = if cfg!(debug_assertions) { 50 } else { 500 };
-    run(3, || {
-        let before = util::open_fds();
-        // Clients reset what the server has ended, so that no port is kept waiting.
-        let mut options = TcpOptions::new();
-        options.linger(Duration::ZERO);
-        let (listener, addr) = listener();
-        let listener = Arc::new(listener);
-        let same = Arc::clone(&listener);
-        let server = spawn(move || {
-            let mut connections = same.accept_stream();
-            for round in 0_usize.. {
-                match connections.accept() {
-                    Ok(stream) => drop(stream),
-                    Err(e) if e.kind() == ErrorKind::InvalidInput => return,
-                    Err(e) => panic!("{e}"),
-                }
-                if round % 50 == 49 {
-                    // Dropped, with some that wait.
-                    windlass::sleep(Duration::from_micros(100));
-                    connections = same.accept_stream();
-                }
-            }
-        });
-        let clients: Vec<_> = (0..N_CLIENTS)
-            .map(|_| {
-                let options = options.clone();
-                spawn(move || {
-                    for _ in 0..per_client {
-                        let mut stream = options.connect(addr).unwrap();
-                        // Closed by the other side, or reset.
-                        let _ = stream.read(&mut [0]);
-                    }
-                })
-            })
-            .collect();
-        clients
-            .into_iter()
-            .for_each(|client| client.join().unwrap());
-        listener.shutdown().unwrap();
-        server.join().unwrap();
-        drop(listener);
-        wait_until(|| util::open_fds().len() <= before.len());
-        assert_eq!(util::open_fds(), before);
-    });
-}
-
-/// A connection that is accepted is closed when another program begins, as every descriptor is.
+/// What is accepted is closed when another program begins, as every descriptor is.
 #[test]
 fn connections_are_close_on_exec() {
     run(1, || {
@@ -721,22 +410,12 @@ fn a_wait_that_is_cut_takes_no_connection_along() {
 crate::inside::tests! {
     connections_come_as_streams,
     unix_connections_come_as_well,
-    one_that_nobody_asks_takes_nothing / 50,
-    many_that_have_queued_up_come_one_after_the_other,
-    one_that_is_dropped_leaves_the_queue_alone,
-    a_dropped_listener_takes_what_waits_along,
-    one_that_was_used_does_not_outlive_its_listener: "it calls std's sockets",
+    connections_that_nobody_asks_for_stay_in_the_queue / 50,
     a_deadline_ends_the_wait_and_takes_nothing,
-    a_deadline_that_is_brought_forward,
     no_connection_is_lost_to_who_ends_the_wait / 10,
-    threads_and_goroutines_take_turns: "it uses threads",
-    a_non_blocking_listener_does_not_wait,
-    a_listener_that_is_shut_down_is_an_error,
-    without_descriptors_it_is_an_error_and_goes_on: "it has a process of its own",
-    several_at_one_listener_get_each_connection_once / 100,
+    a_listener_that_does_not_wait_and_one_that_is_shut_down,
     accepts_survive_what_happens_to_their_p: "it has a runtime of its own",
     the_end_of_a_run_leaves_nothing: "it has a process of its own",
-    no_descriptor_is_leaked: "it has a process of its own",
     connections_are_close_on_exec,
     a_wait_that_is_cut_takes_no_connection_along / 500,
 }

@@ -1,5 +1,5 @@
 //! `NodeLocal`: a value for each node, the nearest at hand. On machines that are not this one;
-//! tests/numa_vm/numa_vm.rs asks a kernel with several nodes where the values lie.
+//! tests/numa_vm/nodes.rs asks a kernel with several nodes where the values lie.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
