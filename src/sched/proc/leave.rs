@@ -1,7 +1,7 @@
 //! How an M serves a request to its P: it waits while the world is stopped, and retires a P that
 //! leaves.
 
-use super::find::stop_spinning;
+use super::sleep::stop_spinning;
 use crate::g::list::GList;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;

@@ -1,21 +1,23 @@
 //! The M's loop: find a goroutine, run it, obey the reason with which it switched out.
 #![allow(unsafe_code)]
 
-use super::find::{find, stop_spinning};
+use super::find::find;
 use super::leave::attend;
 use super::locked;
+use super::sleep::stop_spinning;
 use crate::g::coro::{Coroutine, Switch};
 use crate::g::header::{self, GRef};
+use crate::g::stack::Stack;
 use crate::lock::Guard;
 use crate::loom::Ordering;
 use crate::loom::oracle;
 use crate::sched::types::accounting;
 use crate::sched::types::current;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::{HAS_P, M, PREEMPT, RETAKING};
 use crate::sched::types::p::P;
 use crate::sched::types::sampling;
 use crate::sched::types::state::{Ms, Phase, Sched};
-use crate::sched::types::trace::EventKind;
 use crate::sched::wait::fork;
 use crate::sched::wait::handoff::{self, mark_outside};
 use crate::sched::wait::park;
@@ -227,7 +229,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
     chaos::pause(Point::HandOff);
     m.set_p(Some(p));
     m.access.store(HAS_P, Ordering::Relaxed);
-    p.local.set_budget(0);
+    p.local.pace.measure_next();
     p.owner
         .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     let mut ready = crate::g::list::GList::new();
@@ -340,7 +342,7 @@ fn tie_up(m: &M, g: GRef, why: Option<Switch>) {
 fn bind_stack(m: &M, g: GRef) -> bool {
     let p = m.p();
     let node = m.sched().node_of(p);
-    match p.take_stack(g.stack_bytes(), &node.stacks) {
+    match p.local.caches.take_stack(g.stack_bytes(), &node.stacks) {
         Ok(stack) => {
             spawn::begin_on(m, g, stack);
             true
@@ -361,7 +363,7 @@ fn finish(m: &M, g: GRef) {
     g.status.set_dead();
     // SAFETY: the goroutine has ended; its coroutine is this M's.
     let coro = unsafe { g.coro() }.take().expect("it ran");
-    p.give_stack(coro.into_stack(), &m.sched().nodes);
+    give_stack(m, coro.into_stack());
     p.stats.finished.add(1);
     let keeps_thread = m.is_locked();
     if keeps_thread {
@@ -371,6 +373,15 @@ fn finish(m: &M, g: GRef) {
     if keeps_thread {
         locked::retire(m);
     }
+}
+
+/// Gives a stack back that has no goroutine any more.
+#[inline]
+fn give_stack(m: &M, stack: Stack) {
+    let (p, nodes) = (m.p(), &m.sched().nodes);
+    let home = stack.node().min(nodes.len() - 1);
+    let caches = &p.local.caches;
+    caches.give_stack(stack, &nodes[home].stacks, home == p.node_idx);
 }
 
 /// Ends a goroutine for which there is no stack. Its joiner gets the reason. Stderr gets at most
@@ -416,9 +427,9 @@ pub(crate) fn tell_of_failed_starts(sched: &Sched) {
 fn give_way(m: &M, g: GRef) {
     let p = m.p();
     p.stats.preemptions.add(1);
-    p.local.attend_soon();
-    p.local.slice_start_ns.set(clock::now_ns());
-    p.local.since_node_queue.set(0);
+    p.local.pace.tick_soon(clock::ticks());
+    p.local.slice.begin(clock::now_ns());
+    p.local.node_queue.put_off();
     g.status.set_runnable();
     m.sched().inject(g);
 }

@@ -48,11 +48,11 @@ use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
 use crate::sched::types::current;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::Carrier;
 use crate::sched::types::m::{BLOCKING, M};
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::state::Phase;
-use crate::sched::types::trace::EventKind;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 use crate::util::ladder;
@@ -313,7 +313,7 @@ unsafe fn commit_held<F: FnOnce(GRef, WaitId, &M) -> bool>(
     let (f, why) = unsafe { take_record::<F>(record) };
     let (wait, waits) = g
         .status
-        .set_waiting_held(why, m.p().local.now_ns.get(), |wait| {
+        .set_waiting_held(why, m.p().local.pace.now_ns(), |wait| {
             chaos::pause(Point::Commit);
             f(g, wait, m)
         });
@@ -346,7 +346,7 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
 ) -> bool {
     // SAFETY: by this function's contract.
     let (f, why) = unsafe { take_record::<F>(record) };
-    let wait = g.status.set_waiting(why, m.p().local.now_ns.get());
+    let wait = g.status.set_waiting(why, m.p().local.pace.now_ns());
     chaos::pause(Point::Commit);
     if f(g, wait, m) {
         return true;

@@ -82,7 +82,9 @@ fn free(g: GRef) {
     match Section::enter_in_place() {
         Some(section) => {
             let p = section.m().p();
-            p.give_slot(g, section.m().sched().node_of(p).depot);
+            p.local
+                .caches
+                .give_slot(g, section.m().sched().node_of(p).depot);
         }
         None => slab::give(g),
     }
@@ -93,7 +95,10 @@ fn free(g: GRef) {
 pub(crate) fn release_on_m(g: GRef, m: &M) {
     if g.release() {
         g.dispose();
-        m.p().give_slot(g, m.sched().node_of(m.p()).depot);
+        m.p()
+            .local
+            .caches
+            .give_slot(g, m.sched().node_of(m.p()).depot);
     }
 }
 
@@ -120,7 +125,10 @@ where
     }
     let p = m.p();
     let node = sched.node_of(p);
-    let g = p.take_slot(header::class_of::<F, T>(), node.depot);
+    let g = p
+        .local
+        .caches
+        .take_slot(header::class_of::<F, T>(), node.depot);
     let parent = m.curg.get().map_or(0, GRef::id);
     header::init(
         g,
@@ -129,7 +137,7 @@ where
             sched,
             options,
             site,
-            p.next_id(),
+            p.local.caches.next_id(),
             parent,
             (p.node_idx, false),
         ),
@@ -166,14 +174,17 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
     site: &'static Location<'static>,
 ) -> u64 {
     let (sched, p) = (m.sched(), m.p());
-    let g = p.take_slot(header::class_of::<F, ()>(), sched.node_of(p).depot);
+    let g = p
+        .local
+        .caches
+        .take_slot(header::class_of::<F, ()>(), sched.node_of(p).depot);
     let parent = m.curg.get().map_or(0, GRef::id);
     let options = Options {
         details,
         stack_bytes: Some(stack_bytes),
     };
     let home = (p.node_idx, false);
-    let properties = describe(sched, options, site, p.next_id(), parent, home);
+    let properties = describe(sched, options, site, p.local.caches.next_id(), parent, home);
     header::init(
         g,
         f,
@@ -249,7 +260,7 @@ fn bind_early(m: &M, g: GRef) {
     let (sched, p) = (m.sched(), m.p());
     let pool = &sched.nodes[g.home()].stacks;
     let stack = match g.home() == p.node_idx {
-        true => p.take_stack(g.stack_bytes(), pool),
+        true => p.local.caches.take_stack(g.stack_bytes(), pool),
         false => pool.take(g.stack_bytes()),
     };
     if let Ok(stack) = stack {
@@ -436,7 +447,7 @@ fn make<F: FnOnce() -> T, T>(
         .filter(|m| sched.config.is_simulated() && std::ptr::eq(m.sched(), sched) && m.has_p())
     {
         // Numbers are the same in each run, whose M keeps its P.
-        Some(m) => m.p().next_id(),
+        Some(m) => m.p().local.caches.next_id(),
         None => header::reserve_ids(1),
     };
     header::init(

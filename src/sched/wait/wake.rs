@@ -12,11 +12,11 @@ use crate::loom::native::{PoisonError, RwLock};
 use crate::sched::numa::policy::{self, Wake, WakeView};
 use crate::sched::queue::idle::WakeMethod;
 use crate::sched::types::current;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::types::sampling;
 use crate::sched::types::state::{Node, Sched};
-use crate::sched::types::trace::EventKind;
 use crate::util::chaos::{self, Point};
 use crate::util::ladder;
 
@@ -74,7 +74,7 @@ pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
 /// only then is one woken.
 #[inline(always)]
 pub(crate) fn ready(m: &M, g: GRef) {
-    if !m.p().is_watched() || stays(m, g) {
+    if !m.p().observes_wakes() || stays(m, g) {
         ready_here(m, g);
     }
 }
@@ -133,7 +133,7 @@ const OVERTAKES_BELOW: usize = 16;
 /// Queues goroutines whose operations have completed, as [`ready_all`] does.
 pub(crate) fn ready_completed(m: &M, gs: GList) {
     if !gs.is_empty() {
-        m.p().note_completions();
+        m.p().local.slice.note_completions();
     }
     ready_all(m, gs);
 }
@@ -142,7 +142,7 @@ pub(crate) fn ready_completed(m: &M, gs: GList) {
 /// the tail.
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
-    let is_plain = gs.len() == 1 && !p.is_watched() && p.runq.len() < OVERTAKES_BELOW;
+    let is_plain = gs.len() == 1 && !p.observes_wakes() && p.runq.len() < OVERTAKES_BELOW;
     match is_plain.then(|| gs.pop()).flatten() {
         Some(g) => {
             debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
@@ -162,7 +162,7 @@ fn ready_many(m: &M, mut gs: GList) {
     let mut may_overtake = p.runq.len() < OVERTAKES_BELOW;
     while let Some(g) = gs.pop() {
         debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
-        if p.is_watched() && !stays(m, g) {
+        if p.observes_wakes() && !stays(m, g) {
             continue;
         }
         n_here += 1;
@@ -194,8 +194,10 @@ pub(crate) fn ready_expired(m: &M, mut gs: GList) {
         return ready_all(m, gs);
     }
     let mut first = [None; ladder::BATCH as usize];
-    for place in &mut first[..p.overtakers(gs.len())] {
-        *place = gs.pop().filter(|&g| !p.is_watched() || stays(m, g));
+    let dispatches = p.stats.dispatches.get();
+    let n_overtake = p.local.timers.overtakers(dispatches, gs.len());
+    for place in &mut first[..n_overtake] {
+        *place = gs.pop().filter(|&g| !p.observes_wakes() || stays(m, g));
     }
     ready_all(m, gs);
     let n_first = first.iter().flatten().count();
