@@ -981,7 +981,7 @@ impl Runtime {
                 let _shape = self.sched.world.shape();
                 if matches!(self.sched.phase(), Phase::Ready | Phase::Ended) {
                     change(&self.sched, Ok(()))?;
-                    self.sched.bury_all();
+                    self.sched.finish_all_leaving();
                     return Ok(());
                 }
             }
@@ -1270,7 +1270,7 @@ fn end_ms(sched: &Sched) {
         p.owner
             .store(std::ptr::null_mut(), crate::loom::Ordering::Release);
     }
-    sched.bury_all();
+    sched.finish_all_leaving();
 }
 
 /// The stack size of the main goroutine: 8 MiB, as large as that of a program's main thread, less

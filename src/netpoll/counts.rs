@@ -50,13 +50,13 @@ impl Counts {
     }
 
     /// Adds an operation that stays armed. Only the owner of the poller may call this.
-    pub(crate) fn begin_standing(&self) {
+    pub(crate) fn begin_armed(&self) {
         self.begin();
         self.armed.store(self.n_armed() + 1, Ordering::Relaxed);
     }
 
     /// Subtracts an operation that stayed armed. Only the owner of the poller may call this.
-    pub(crate) fn end_standing(&self) {
+    pub(crate) fn end_armed(&self) {
         self.end(1);
         self.armed.store(self.n_armed() - 1, Ordering::Relaxed);
     }

@@ -56,7 +56,7 @@ impl Ring {
         // The ring's own reference, released at the last completion.
         std::mem::forget(Arc::clone(watch));
         let entry = sqe::poll_multi(fd, multishot_poll::EVENTS).user_data(name);
-        counts.begin_standing();
+        counts.begin_armed();
         // SAFETY: the caller holds the P, and the entry points at nothing.
         unsafe { self.push(counts, &entry, now_ns, ready) };
         self.flush_all(counts, ready);
@@ -126,7 +126,7 @@ impl Ring {
             is_last,
         } = watch.complete(event.result(), event.flags());
         if is_last {
-            counts.end_standing();
+            counts.end_armed();
             // SAFETY: as above, and this is the last.
             drop(unsafe { Arc::from_raw(at) });
         }

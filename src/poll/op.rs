@@ -409,9 +409,9 @@ where
     op.publish();
     let chain = park::chain_of(g);
     let until_ns = move || deadline.ns().min(chain.deadline_ns());
-    let begin = |_, wait, m: &M, is_cut| {
+    let begin = |_, wait, m: &M, is_done| {
         op.bind(wait);
-        let at_once = match is_cut {
+        let at_once = match is_done {
             true => Some(-libc::ECANCELED),
             false => begin(&op, wait, m),
         };

@@ -153,7 +153,8 @@ impl<'a> UnownedPs<'a> {
     pub(crate) fn give_all(&mut self) {
         let sched = self.sched;
         self.ps.sort_by_key(|p| !p.has_work());
-        self.ps.retain(|p| !leave::bury(p) && !sched.hand_off(p));
+        self.ps
+            .retain(|p| !leave::finish_leaving(p) && !sched.hand_off(p));
     }
 
     /// Stops the world, runs `job`, and restarts the world.

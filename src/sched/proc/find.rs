@@ -34,7 +34,7 @@ use crate::util::chaos::{self, Point};
 use crate::util::ladder;
 
 /// Finds the next goroutine for `m` to run; sleeps until there is one. `None` when the run is over,
-/// or when the P's status requires attention (`world::attend`).
+/// or when somebody has a request to the P (`leave::serve_request`).
 #[inline]
 pub(crate) fn find(m: &M) -> Option<GRef> {
     if let Some(sim) = m.simulation() {
@@ -53,7 +53,7 @@ fn find_runnable(m: &M) -> Option<GRef> {
     loop {
         let pace = &p.local.pace;
         if !pace.count_dispatch() {
-            if p.status.wants_attention() {
+            if p.status.has_request() {
                 return None;
             }
             if let Some(g) = tick::measure(m, p) {
@@ -195,7 +195,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<SlowFind> {
         let now = clock::now_ns();
         let others_busy = sched.n_idle.load(Ordering::Relaxed) + 1 < sched.n_procs();
         let is_over = now >= now_ns + ladder::GRACE_NS || chaos::coin(Point::Search);
-        if is_over || !others_busy || p.status.wants_attention() {
+        if is_over || !others_busy || p.status.has_request() {
             return None;
         }
         if p.timers.next_ns() <= now || m.handed_work.is_there() {

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::find::find;
-use super::leave::attend;
+use super::leave::serve_request;
 use super::locked;
 use super::sleep::stop_spinning;
 use crate::g::coro::{Coroutine, Switch};
@@ -175,7 +175,7 @@ impl Schedule for Coroutine {
                     m.set_p(None);
                     return false;
                 }
-                None => attend(m),
+                None => serve_request(m),
             }
         }
         true
@@ -249,7 +249,7 @@ fn execute(m: &M, mut g: GRef) {
     }
     let p = m.p();
     p.stats.dispatches.add(1);
-    if (g.status.is_stamped() || p.observes_dispatches()) && !may_run_watched(m, g) {
+    if (g.status.is_stamped() || p.observes_dispatches()) && !admit_observed(m, g) {
         return;
     }
     // SAFETY: `g` was taken from a queue, so it is this M's.
@@ -272,8 +272,8 @@ fn execute(m: &M, mut g: GRef) {
         let coro = unsafe { g.coro() }.as_mut().expect("bound above");
         let why = coro.resume(std::ptr::from_ref(m).expose_provenance());
         oracle::ran(m);
-        if m.has_loose_ends() {
-            tie_up(m, g, why);
+        if m.has_switch_work() {
+            after_switch(m, g, why);
         }
         let Some(why) = why else {
             m.curg.set(None);
@@ -306,19 +306,19 @@ fn execute(m: &M, mut g: GRef) {
                 return if why == Switch::LOST_P {
                     lost_p(m, g)
                 } else {
-                    give_way(m, g)
+                    requeue_preempted(m, g)
                 };
             }
         }
     }
 }
 
-/// Whether `g` may run on this M's P, for a P that is watched and a G that is stamped. If not, it was
-/// sent to a node where it may.
+/// As [`wake::admit_or_send_home`], where the dispatch is observed: the P has extra work, or the goroutine is
+/// stamped.
 #[cold]
 #[inline(never)]
-fn may_run_watched(m: &M, g: GRef) -> bool {
-    let may_run = wake::may_run_here(m, g);
+fn admit_observed(m: &M, g: GRef) -> bool {
+    let may_run = wake::admit_or_send_home(m, g);
     if may_run && m.p().is_timed() {
         accounting::begin(m, g);
     }
@@ -328,7 +328,7 @@ fn may_run_watched(m: &M, g: GRef) -> bool {
 /// `g` has switched out of `m` with forks that nobody has begun, or its time is measured.
 #[cold]
 #[inline(never)]
-fn tie_up(m: &M, g: GRef, why: Option<Switch>) {
+fn after_switch(m: &M, g: GRef, why: Option<Switch>) {
     let has_p = why != Some(Switch::LOST_P);
     accounting::end(m, g, has_p.then(|| m.p()));
     if why.is_some() && !m.forks.get().is_null() {
@@ -381,7 +381,7 @@ fn give_stack(m: &M, stack: Stack) {
     let (p, nodes) = (m.p(), &m.sched().nodes);
     let home = stack.node().min(nodes.len() - 1);
     let caches = &p.local.caches;
-    caches.give_stack(stack, &nodes[home].stacks, home == p.node_idx);
+    caches.give_stack(stack, home == p.node_idx, || &nodes[home].stacks);
 }
 
 /// Ends a goroutine for which there is no stack. Its joiner gets the reason. Stderr gets at most
@@ -424,7 +424,7 @@ pub(crate) fn tell_of_failed_starts(sched: &Sched) {
 /// and the poller come next, with a slice of their own, and then the local queue.
 #[cold]
 #[inline(never)]
-fn give_way(m: &M, g: GRef) {
+fn requeue_preempted(m: &M, g: GRef) {
     let p = m.p();
     p.stats.preemptions.add(1);
     p.local.pace.tick_soon(clock::ticks());

@@ -50,7 +50,7 @@ pub(super) fn sleep(m: &M, p: &P) {
     if sched.is_numa() && !was_spinning {
         node.queue.summary.begin_idle();
     }
-    let is_wanted = m.handed_work.is_there() || p.status.wants_attention();
+    let is_wanted = m.handed_work.is_there() || p.status.has_request();
     let may_sleep = !has_work_for(sched, p) && !is_wanted && sched.phase() != Phase::Stopping;
     if may_sleep && !chaos::coin(Point::Sleep) {
         p.count_asleep();

@@ -3,7 +3,7 @@
 //! The M reads the clock when it switches to a goroutine and when that switches out, and adds the
 //! difference to the goroutine, to its label and to the P. A blocking section is left out. A P that
 //! is timed ([`TIMED`]) shares one test with tracing and nodes before a switch, and one with forks after it
-//! (`M::has_loose_ends`), so that the M's loop does not grow.
+//! (`M::has_switch_work`), so that the M's loop does not grow.
 
 use super::events::EventKind;
 use super::extra_work::{LABELLED, TIMED};

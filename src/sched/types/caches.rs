@@ -112,19 +112,24 @@ impl Caches {
         }
     }
 
-    /// Takes back the stack of a goroutine that ended, for the pool of its node. A stack of another node is returned
-    /// at once: started goroutines rarely leave their node, and a stack cached here would be missing there.
+    /// Takes back the stack of a goroutine that ended. One of another node is returned at once to the pool of that:
+    /// started goroutines rarely leave their node, and a stack cached here would be missing there.
     #[inline]
-    pub(crate) fn give_stack(&self, stack: Stack, pool: &StackPool, is_of_own_node: bool) {
+    pub(crate) fn give_stack<'a>(
+        &self,
+        stack: Stack,
+        is_of_own_node: bool,
+        pool: impl FnOnce() -> &'a StackPool,
+    ) {
         let (Some(class), true) = (stack.class(), is_of_own_node) else {
-            return pool.give([stack]);
+            return pool().give([stack]);
         };
         // SAFETY: the caller holds the P, and the borrow ends in this function.
         let stacks = unsafe { &mut (&mut *self.stacks.get())[class] };
         let n_cached = &self.n_stacks;
         if stacks.len() >= STACKS_KEPT {
             // Returns the half at the bottom: the one that was used longest ago.
-            pool.give(stacks.drain(..STACKS_KEPT / 2));
+            pool().give(stacks.drain(..STACKS_KEPT / 2));
             n_cached.set(n_cached.get() - (STACKS_KEPT / 2) as u64);
         }
         stacks.push(stack);

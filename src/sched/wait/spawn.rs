@@ -198,7 +198,7 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
     p.stats.spawned.add(1);
     g.status.set_runnable();
     let id = g.id();
-    if !p.observes_spawns() || stays(m, g) {
+    if !p.observes_spawns() || keep_or_place(m, g) {
         wake::push_local(m, g);
     }
     id
@@ -207,15 +207,15 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
 /// Queues a new goroutine on this M's P, or on the node it was spawned for.
 #[inline(always)]
 fn ready(m: &M, g: GRef) {
-    if !m.p().observes_spawns() || stays(m, g) {
+    if !m.p().observes_spawns() || keep_or_place(m, g) {
         wake::ready_here(m, g);
     }
 }
 
-/// `false` if it was sent to its node.
+/// Prepares a new goroutine whose spawn is observed: `true` if the caller is to queue it; else it was sent to its node.
 #[cold]
 #[inline(never)]
-fn stays(m: &M, g: GRef) -> bool {
+fn keep_or_place(m: &M, g: GRef) -> bool {
     if m.p().is_labelled()
         && let Some(parent) = m.curg.get()
         && let Some(label) = parent.label()
@@ -225,7 +225,7 @@ fn stays(m: &M, g: GRef) -> bool {
     if m.p().is_numa() && m.sched().config.numa.is_flat() {
         bind_early(m, g);
     }
-    wake::stays(m, g)
+    wake::keep_or_send_home(m, g)
 }
 
 /// Adds the label of the goroutine that runs on `m`, unless another one was asked for. For a caller
