@@ -118,7 +118,7 @@ struct Polling(GRef);
 impl Polling {
     fn begin(g: GRef) -> Polling {
         // SAFETY: only the running goroutine `g` executes this code.
-        let n = unsafe { &g.own().n_polling };
+        let n = unsafe { &g.locals().n_polling };
         n.set(n.get() + 1);
         Polling(g)
     }
@@ -127,7 +127,7 @@ impl Polling {
 impl Drop for Polling {
     fn drop(&mut self) {
         // SAFETY: as above.
-        let n = unsafe { &self.0.own().n_polling };
+        let n = unsafe { &self.0.locals().n_polling };
         n.set(n.get() - 1);
         if n.get() > 0 {
             // This call may have consumed a wake for the outer call, so wake the outer one.

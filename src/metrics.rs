@@ -28,8 +28,9 @@ use std::time::Duration;
 use crate::g::details::Label;
 use crate::loom::native::atomic::Ordering::Relaxed;
 use crate::sched::numa::policy::{N_DENIALS, StealDenied};
-use crate::sched::types::p::{N_LEVELS, P};
+use crate::sched::types::p::P;
 use crate::sched::types::state::{Node, Sched};
+use crate::sched::types::steal_levels::N_LEVELS;
 use crate::sys::{clock, numa};
 use crate::util::histogram;
 
@@ -424,7 +425,7 @@ impl PMetrics {
             ring_inflight: p.poller.inflight().into(),
             ring_armed: p.poller.counts.n_armed().into(),
             timers: p.timers.len() as u64,
-            stacks_cached: s.stacks_cached.get(),
+            stacks_cached: p.local.caches.n_stacks(),
         }
     }
 

@@ -37,10 +37,11 @@ use crate::sched::queue::idle::IdleSet;
 use crate::sched::types::current;
 use crate::sched::types::debug_hooks::{Check, DebugHooks, OnStall, Print};
 use crate::sched::types::m::M;
-use crate::sched::types::p::{P, StealLevel};
+use crate::sched::types::p::P;
 use crate::sched::types::place::UsableCpus;
 #[cfg(feature = "sim")]
 use crate::sched::types::simulation::Simulation;
+use crate::sched::types::steal_levels::StealLevel;
 use crate::sched::wait::children;
 use crate::sched::wait::park::Cancelled;
 use crate::sched::wait::spawn::{self, Options};
@@ -994,7 +995,7 @@ impl Runtime {
                 let _shape = self.sched.world.shape();
                 if matches!(self.sched.phase(), Phase::Ready | Phase::Ended) {
                     change(&self.sched, Ok(()))?;
-                    self.sched.bury_all();
+                    self.sched.finish_all_leaving();
                     return Ok(());
                 }
             }
@@ -1040,7 +1041,7 @@ impl Drop for Runtime {
             }
         }
         for p in &sched.ps {
-            p.drain_caches();
+            p.local.caches.end();
             p.poller.close();
         }
         for node in &sched.nodes {
@@ -1114,7 +1115,10 @@ fn run_to_end(
     };
     // The first goroutine runs before its P reads the clock; its waits are stamped with this time.
     let now_ns = clock::now_ns();
-    sched.ps.iter().for_each(|p| p.local.now_ns.set(now_ns));
+    sched
+        .ps
+        .iter()
+        .for_each(|p| p.local.pace.set_now_ns(now_ns));
     // Count M0 before sysmon runs, which starts threads up to the limit.
     let m0 = Box::new(M::new(
         sched.next_m.fetch_add(1, crate::loom::Ordering::Relaxed),
@@ -1272,7 +1276,7 @@ fn end_ms(sched: &Sched) {
         p.owner
             .store(std::ptr::null_mut(), crate::loom::Ordering::Release);
     }
-    sched.bury_all();
+    sched.finish_all_leaving();
 }
 
 /// The stack size of the main goroutine: 8 MiB, as large as that of a program's main thread, less
@@ -1291,12 +1295,15 @@ fn spawn_main<F: FnOnce()>(
 ) {
     let p = m0.p();
     let node = sched.node_of(p);
-    let g = p.take_slot(header::class_of::<F, ()>(), node.depot);
+    let g = p
+        .local
+        .caches
+        .take_slot(header::class_of::<F, ()>(), node.depot);
     header::init(
         g,
         f,
         header::Spawn {
-            id: p.next_id(),
+            id: p.local.caches.next_id(),
             parent: 0,
             details: Some(Box::new(Details::new(Some("main".into()), None))),
             site,

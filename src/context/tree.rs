@@ -731,7 +731,7 @@ impl Node {
                     self.frames.remove(frame);
                     seen_before = frame.word.is_set();
                     frame.word.set();
-                    if !cancel::cut(frame, section.as_ref()) {
+                    if !cancel::end_wait(frame, section.as_ref()) {
                         // SAFETY: the frame was just removed from this list, so it is still
                         // alive, and the lock is held.
                         unsafe { self.frames.push(frame) };

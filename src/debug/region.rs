@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use crate::loom::native::{Mutex, MutexGuard, PoisonError};
 use crate::sched::types::current;
-use crate::sched::types::trace::EventKind;
+use crate::sched::types::events::EventKind;
 
 /// The names of regions. An event has a position in the list.
 struct Names {

@@ -19,9 +19,9 @@ use std::time::Duration;
 use super::goroutines;
 use super::region;
 use super::trace_format::{Output, Row, quoted};
+use crate::sched::types::events::{Event, EventKind, FROM_NODE, NO_P};
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
-use crate::sched::types::trace::{Event, EventKind, FROM_NODE, NO_P};
 use crate::sys::clock;
 
 /// A runtime is one process of the file.

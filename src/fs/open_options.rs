@@ -166,7 +166,7 @@ impl OpenOptions {
         let waits_for_nobody = self.custom_flags & (libc::O_NONBLOCK | libc::O_PATH) != 0;
         // On a plain thread outside of contexts, nothing ends the wait for the other side of a FIFO.
         let is_thread = matches!(park::caller(), Caller::Thread);
-        if waits_for_nobody || is_thread && !park::may_be_cut() {
+        if waits_for_nobody || is_thread && !park::may_be_cancelled() {
             return at_path(path, || self.with_flags(0).open(path).map(File::from));
         }
         self.open_parked(path)

@@ -22,7 +22,7 @@ use crate::sys::errno::retry;
 /// [`Cancelled`], only while unwinding.
 #[inline]
 #[track_caller]
-pub(super) fn give_way() -> Result<(), Cancelled> {
+pub(super) fn check_before_call() -> Result<(), Cancelled> {
     bubble::refuse(
         "a file of the kernel",
         "in a simulation, open it inside: there windlass::fs has a disk of its own; or use std::fs \
@@ -38,7 +38,7 @@ pub(super) fn give_way() -> Result<(), Cancelled> {
 /// A goroutine whose runtime ends unwinds here. Its destructors may still make such calls, because
 /// the calls end by themselves.
 pub(super) fn in_place<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let _ = give_way();
+    let _ = check_before_call();
     let mut call = call;
     retry(|| handoff::blocking(&mut call))
 }
@@ -75,6 +75,6 @@ pub(super) fn choose<T: Send>(
 
 #[cold]
 fn elsewhere<T: Send>(mut call: impl FnMut() -> io::Result<T> + Send) -> io::Result<T> {
-    let _ = give_way();
+    let _ = check_before_call();
     offload_unless_locked(|| retry(&mut call))
 }

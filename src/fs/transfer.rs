@@ -30,7 +30,7 @@ use std::os::unix::fs::FileExt;
 
 use super::kind::Kind;
 use super::memory::Handle;
-use super::section::{choose, give_way};
+use super::section::{check_before_call, choose};
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::netpoll::sqe::{HERE, Request};
@@ -211,7 +211,7 @@ impl Raw {
     }
 
     fn look_in_cache(&self, buf: &mut [u8], offset: Option<u64>) -> io::Result<usize> {
-        give_way()?;
+        check_before_call()?;
         if buf.len() < LONG_COPY {
             return read_cached(self.file.as_fd(), buf, offset);
         }

@@ -9,14 +9,14 @@
 //! |---------------------------------------|-----------------------------------------|
 //! | 1. a flag on the chain set, or a      | 1. flag = set                           |
 //! |    deadline passed? then do not wait  | 2. read the status: Waiting(n), and     |
-//! | 2. status = Waiting(n), may be cut    |    may be cut?                          |
+//! | 2. status = Waiting(n), cancellable   |    cancellable?                         |
 //! | 3. a flag set? take the token         | 3. flag masked? then stop               |
 //! |    itself                             | 4. take the token of n (an operation:   |
 //! | 4. woken: as 1, to find the reason    |    cancel it in the kernel)             |
 //!
 //! The flag and the status are sequentially consistent, so at least one side sees the other's
-//! write. Waits whose status does not say that they may be cut are left alone. A shield masks the
-//! flags of the scopes outside it. A wait inside the shield may still be one that may be cut, by a
+//! write. Waits whose status does not say that they are cancellable are left alone. A shield masks the
+//! flags of the scopes outside it. A wait inside the shield may still be cancellable, by a
 //! context inside the shield; so the canceller reads the mask after the status.
 //!
 //! Deadlines need no canceller: a waiter arms its timer for the earliest on the chain.
@@ -55,13 +55,13 @@ impl CancelFlag {
     pub(crate) fn set(&self) {
         self.0.fetch_or(SET, Ordering::SeqCst);
         after_seq_cst();
-        chaos::pause(Point::Cut);
+        chaos::pause(Point::Cancel);
     }
 
     /// The canceller's steps 2 and 3: returns the wait to end, if any.
-    pub(crate) fn wait_to_cut(&self, status: &Status) -> Option<Snapshot> {
+    pub(crate) fn wait_to_cancel(&self, status: &Status) -> Option<Snapshot> {
         let now = status.load();
-        let waits = now.may_cut() && Status::wait_of(now).is_some();
+        let waits = now.is_cancellable() && Status::wait_of(now).is_some();
         (waits && self.0.load(Ordering::SeqCst) & MASKED == 0).then_some(now)
     }
 
@@ -248,7 +248,7 @@ impl ScopeChain {
         std::iter::successors(deref(self.0), move |frame| deref(frame.outer.get()))
     }
 
-    /// Whether there is any scope: waits may be cut.
+    /// Whether there is any scope: waits are cancellable.
     #[inline(always)]
     pub(crate) fn is_some(self) -> bool {
         self.frames().next().is_some()
@@ -402,14 +402,14 @@ mod tests {
         status.set_new();
         status.set_runnable();
         status.set_running();
-        let why = crate::g::status::Why::may_cut(crate::g::status::Reason::Sleep, true);
+        let why = crate::g::status::Why::cancellable(crate::g::status::Reason::Sleep, true);
         let wait = status.set_waiting(why, 0);
         let word = CancelFlag::new();
         word.mask();
         word.set();
-        assert!(word.wait_to_cut(&status).is_none());
+        assert!(word.wait_to_cancel(&status).is_none());
         word.unmask();
-        let found = word.wait_to_cut(&status).and_then(Status::wait_of);
+        let found = word.wait_to_cancel(&status).and_then(Status::wait_of);
         assert_eq!(found, Some(wait));
     }
 

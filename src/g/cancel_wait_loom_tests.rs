@@ -32,7 +32,7 @@ impl Model {
         self.word.set();
         let wait = self
             .word
-            .wait_to_cut(&self.status)
+            .wait_to_cancel(&self.status)
             .and_then(Status::wait_of);
         let woke = wait.is_some_and(|wait| self.status.wake(wait));
         self.n_queued.fetch_add(u32::from(woke), Ordering::SeqCst);
@@ -41,7 +41,7 @@ impl Model {
 }
 
 fn sleeping() -> Why {
-    Why::may_cut(Reason::Sleep, true)
+    Why::cancellable(Reason::Sleep, true)
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
             let m = Arc::clone(&m);
             thread::spawn(move || m.word.set())
         };
-        let why = Why::may_cut(Reason::Park, true);
+        let why = Why::cancellable(Reason::Park, true);
         let (wait, is_over) = m.status.set_waiting_held(why, 0, |_| {
             m.token.is_there(WakeKind::Park) || m.frame.with(|_| m.word.is_set())
         });

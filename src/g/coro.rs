@@ -23,7 +23,7 @@ impl Switch {
     /// Its M has lost its P: queue the G, park the M.
     pub(crate) const LOST_P: Switch = Switch(1);
     /// Queue it on the node's queue: others have waited long.
-    pub(crate) const GIVE_WAY: Switch = Switch(2);
+    pub(crate) const PREEMPTED: Switch = Switch(2);
 
     /// A park with its commit record at `p`.
     pub(crate) fn park<T>(p: NonNull<T>) -> Switch {
@@ -33,7 +33,7 @@ impl Switch {
     /// The address passed to [`Switch::park`], if this is a park.
     #[inline]
     pub(crate) fn parked<T>(self) -> Option<NonNull<T>> {
-        if self.0 <= Switch::GIVE_WAY.0 {
+        if self.0 <= Switch::PREEMPTED.0 {
             None
         } else {
             NonNull::new(std::ptr::with_exposed_provenance_mut(self.0))

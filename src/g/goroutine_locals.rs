@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 #[derive(Debug)]
 pub(crate) struct GoroutineLocals {
     /// The innermost scope of the current context, null for none: see `g::cancel_wait`.
-    frame: Cell<*const ()>,
+    cancel_scope: Cell<*const ()>,
     /// The youngest value.
     values: Cell<Option<NonNull<Head>>>,
     /// The number of `block_on` calls on the stack.
@@ -83,7 +83,7 @@ impl GoroutineLocals {
     #[inline(always)]
     pub(crate) const fn new() -> GoroutineLocals {
         GoroutineLocals {
-            frame: Cell::new(std::ptr::null()),
+            cancel_scope: Cell::new(std::ptr::null()),
             values: Cell::new(None),
             n_polling: Cell::new(0),
         }
@@ -91,12 +91,12 @@ impl GoroutineLocals {
 
     /// The innermost scope of the current context.
     #[inline(always)]
-    pub(crate) fn frame(&self) -> *const () {
-        self.frame.get()
+    pub(crate) fn cancel_scope(&self) -> *const () {
+        self.cancel_scope.get()
     }
 
-    pub(crate) fn set_frame(&self, frame: *const ()) {
-        self.frame.set(frame);
+    pub(crate) fn set_cancel_scope(&self, frame: *const ()) {
+        self.cancel_scope.set(frame);
     }
 
     /// Finds the value of the key of type `T` at `key`.

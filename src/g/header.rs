@@ -424,7 +424,7 @@ impl GRef {
     }
 
     #[inline(always)]
-    fn own_ptr(self) -> *mut GoroutineLocals {
+    fn locals_ptr(self) -> *mut GoroutineLocals {
         // SAFETY: a slot is longer than this.
         unsafe { self.as_ptr().cast::<u8>().add(OWN_AT).cast() }
     }
@@ -436,9 +436,9 @@ impl GRef {
     /// The caller is the goroutine's own code (its closure, or a destructor of a value that it
     /// left), and uses the reference only while that code runs.
     #[inline(always)]
-    pub(crate) unsafe fn own<'a>(self) -> &'a GoroutineLocals {
+    pub(crate) unsafe fn locals<'a>(self) -> &'a GoroutineLocals {
         // SAFETY: by this function's contract; see `begin_own`.
-        unsafe { &*self.own_ptr() }
+        unsafe { &*self.locals_ptr() }
     }
 
     #[inline]
@@ -781,7 +781,7 @@ const _: () = assert!(OWN_AT + size_of::<GoroutineLocals>() <= SLOT_BYTES[0]);
 #[inline(always)]
 unsafe fn begin_own(g: GRef) -> EndsOwn {
     // SAFETY: every slot is long enough, as asserted above, and the address is aligned to 16.
-    unsafe { g.own_ptr().write(GoroutineLocals::new()) };
+    unsafe { g.locals_ptr().write(GoroutineLocals::new()) };
     EndsOwn(g)
 }
 
@@ -792,7 +792,7 @@ impl Drop for EndsOwn {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: it was made by `begin_own`, and this is the last use.
-        unsafe { std::ptr::drop_in_place(self.0.own_ptr()) };
+        unsafe { std::ptr::drop_in_place(self.0.locals_ptr()) };
     }
 }
 

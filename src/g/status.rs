@@ -26,12 +26,12 @@
 //! or while a commit reads it ([`Status::set_waiting_held`]). Wakers and cancellers of the wait
 //! spin until the flag is cleared, so no wake is lost and the holder has nothing to make up for.
 //! `STAMPED` means that the queued G carries the time at which it was queued, for the histogram of
-//! scheduling latencies. [`Status::load`] shows neither. `MAY_CUT` is a part of the reason: a
+//! scheduling latencies. [`Status::load`] shows neither. `CANCELLABLE` is a part of the reason: a
 //! context may end the wait.
 //!
 //! ```text
-//!  63        42 41          16 15       14     8 7    6       5..3  2..0
-//!  | seconds   | number      | MAY_CUT | reason | HELD STAMPED  -   | kind |
+//!  63        42 41          16 15            14     8 7    6       5..3  2..0
+//!  | seconds   | number      | CANCELLABLE | reason | HELD STAMPED  -   | kind |
 //! ```
 //!
 //! The seconds give the start of the wait, in steps of 2^30 ns of the runtime's clock; together
@@ -143,7 +143,7 @@ impl Reason {
 pub(crate) struct Why(u8);
 
 /// The bit of a [`Why`] that lets a context end the wait.
-const MAY_CUT: u8 = 1 << 7;
+const CANCELLABLE: u8 = 1 << 7;
 
 impl From<Reason> for Why {
     #[inline(always)]
@@ -154,13 +154,13 @@ impl From<Reason> for Why {
 
 impl Why {
     pub(crate) fn reason(self) -> Reason {
-        Reason::of(self.0 & !MAY_CUT)
+        Reason::of(self.0 & !CANCELLABLE)
     }
 
     /// A wait that a context may end, if the goroutine has one.
     #[inline(always)]
-    pub(crate) fn may_cut(reason: Reason, has_context: bool) -> Why {
-        Why(reason as u8 | if has_context { MAY_CUT } else { 0 })
+    pub(crate) fn cancellable(reason: Reason, has_context: bool) -> Why {
+        Why(reason as u8 | if has_context { CANCELLABLE } else { 0 })
     }
 }
 
@@ -203,7 +203,7 @@ impl Snapshot {
 
     #[inline(always)]
     fn reason_number(self) -> u8 {
-        (self.0 >> 8) as u8 & !MAY_CUT
+        (self.0 >> 8) as u8 & !CANCELLABLE
     }
 
     /// For a waiting G: how long before `now_ns` the wait began, approximately.
@@ -219,8 +219,8 @@ impl Snapshot {
     }
 
     /// Whether the goroutine's current context may end the wait.
-    pub(crate) fn may_cut(self) -> bool {
-        (self.0 >> 8) as u8 & MAY_CUT != 0
+    pub(crate) fn is_cancellable(self) -> bool {
+        (self.0 >> 8) as u8 & CANCELLABLE != 0
     }
 
     fn with_kind(self, kind: GKind) -> Snapshot {

@@ -169,7 +169,7 @@ pub(crate) unsafe fn run_on_thread(
         true => libc::POLLIN,
         false => libc::POLLOUT,
     };
-    let may_end = deadline_ns != NEVER || park::may_be_cut();
+    let may_end = deadline_ns != NEVER || park::may_be_cancelled();
     let is_awaited = may_end && file::is_polled(fd.as_raw_fd())?;
     let mut waits = Waits::new(events, Deadline::at(deadline_ns));
     loop {

@@ -69,7 +69,7 @@ impl Fd {
             match park::caller() {
                 Caller::Thread => {
                     // Another accept may take the connection that a poll has reported.
-                    let may_end = deadline.ns() != NEVER || park::may_be_cut();
+                    let may_end = deadline.ns() != NEVER || park::may_be_cancelled();
                     if may_end {
                         self.note_made_nonblocking();
                     }

@@ -400,7 +400,7 @@ impl Fd {
             // SAFETY: the limit returns the addresses that goroutines registered: slots of the
             // slab.
             let g = unsafe { GRef::from_raw(g) };
-            cancel::hurry(g, wait, at_ns);
+            cancel::wake_by(g, wait, at_ns);
         });
     }
 

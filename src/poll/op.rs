@@ -41,7 +41,7 @@ use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::poll_desc::SeenEvents;
 use crate::netpoll::pool::{self, BufferRing};
 use crate::netpoll::sqe::{Request, left_something};
-use crate::sched::proc::kernel_visits::Moment;
+use crate::sched::pacing::kernel_visits::Moment;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
@@ -68,11 +68,11 @@ impl From<Cancelled> for io::Error {
     }
 }
 
-/// Whether the calling goroutine sends and receives in batches of its P's ring ([`P::has_batches`]).
+/// Whether the calling goroutine sends and receives in batches of its P's ring ([`P::batches_operations`]).
 /// Not on a plain thread, in a blocking section, while unwinding, or without a ring.
 #[inline]
 pub(crate) fn batches_here() -> bool {
-    last_p().is_some_and(P::has_batches)
+    last_p().is_some_and(P::batches_operations)
 }
 
 /// The P of the calling goroutine, which may have been taken from its M. `None` as in
@@ -254,12 +254,10 @@ unsafe fn start_request(m: &M, request: &Request, op: &Op, wait: WaitId) -> Opti
     //   at (this function's contract) stay valid.
     unsafe {
         p.poller
-            .queue(request, op, wait, p.local.now_ns.get(), &mut ready)
+            .queue(request, op, wait, p.local.pace.now_ns(), &mut ready)
     };
     wake::ready_completed(m, ready);
-    if Moment::Queued.enters(p.poller.pending(), || p.poller.wants_enter()) {
-        p.submit_and_poll();
-    }
+    p.visit_kernel(Moment::Queued);
     None
 }
 
@@ -429,9 +427,9 @@ where
     op.publish();
     let chain = park::chain_of(g);
     let until_ns = move || deadline.ns().min(chain.deadline_ns());
-    let commit = |_, wait, m: &M, is_cut| {
+    let commit = |_, wait, m: &M, is_done| {
         op.bind(wait);
-        let at_once = match is_cut {
+        let at_once = match is_done {
             true => Some(-libc::ECANCELED),
             false => start(&op, wait, m),
         };
@@ -571,7 +569,7 @@ fn register(m: &M, op: &Op, fd: i32, poll: &Arc<MultishotPoll>) -> Option<i32> {
             WaitStart::Elsewhere => return Some(ELSEWHERE),
             WaitStart::ToArm => {
                 let mut ready = GList::new();
-                let by = (here, p.local.now_ns.get());
+                let by = (here, p.local.pace.now_ns());
                 // SAFETY: the M in a commit holds the P.
                 unsafe { p.poller.arm_multishot_poll(fd, poll, by, &mut ready) };
                 wake::ready_completed(m, ready);

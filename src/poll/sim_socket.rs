@@ -215,10 +215,10 @@ fn wait(deadline: Deadline<'_>, waits_for: impl Fn(&Network) -> (Id, Side)) -> i
         Reason::SimulatedIo,
         || deadline.ns().min(chain.deadline_ns()),
         chain,
-        |g, wait, m, is_cut| {
+        |g, wait, m, is_done| {
             let sim = m.simulation().expect("the M carries out a simulation");
             sim.bubble.net(|net, _| {
-                waits.set(!is_cut && !net.is_ready(id, side));
+                waits.set(!is_done && !net.is_ready(id, side));
                 if waits.get() {
                     net.wait(id, side, ticket);
                     sim.waiting.borrow_mut().insert(ticket, (g, wait));

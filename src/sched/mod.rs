@@ -15,10 +15,10 @@
 //!
 //! # Rooms
 //!
-//! A room imports from the rooms on its left: [`numa`], [`queue`], [`types`], [`wait`], [`proc`],
-//! [`monitor`]. Data lies on the left and what is done with it on the right, as in Go's
-//! `runtime2.go` and `proc.go`. The files of a room import in the order of its `mod.rs`. `types` is
-//! the exception: P, M and scheduler name one another. `tests/tidy.rs` checks this.
+//! A room imports from the rooms on its left: [`numa`], [`queue`], [`pacing`], [`types`], [`wait`],
+//! [`proc`], [`monitor`]. Data lies on the left and what is done with it on the right, as in Go's
+//! `runtime2.go` and `proc.go`. The files of a room import in the order of its `mod.rs`. In `types`
+//! some have none: P, M and scheduler name one another. `tests/tidy.rs` checks this.
 //!
 //! # Rejected designs
 //!
@@ -48,6 +48,7 @@
 
 pub(crate) mod numa;
 pub(crate) mod queue;
+pub(crate) mod pacing;
 pub(crate) mod types;
 pub(crate) mod wait;
 pub(crate) mod proc;

@@ -26,8 +26,8 @@ use crate::debug::region;
 use crate::debug::trace::{goroutine_name, region_ends};
 use crate::debug::trace_format::{Output, Row, quoted};
 use crate::g::status::Reason;
+use crate::sched::types::events::{Event, EventKind};
 use crate::sched::types::recording::{Entry, Known, Recording};
-use crate::sched::types::trace::{Event, EventKind};
 
 /// How long a step takes at least in the file, and where in it are the wake of another goroutine and
 /// the end of a slice.

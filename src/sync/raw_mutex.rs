@@ -286,16 +286,16 @@ impl RawMutex {
     }
 
     #[cold]
-    fn unlock_contended(&self, now: u32, may_give_way: bool) {
+    fn unlock_contended(&self, now: u32, may_yield: bool) {
         if !self.is_for_unlocker(now) {
             return;
         }
         let ctx = WaitCtx::enter_in_place();
         if let Some((taken, handed_over)) = self.pick(&ctx) {
-            let give_way = may_give_way && handed_over && taken.is_goroutine();
+            let yields = may_yield && handed_over && taken.is_goroutine();
             taken.ready(&ctx);
-            if give_way {
-                ctx.give_way();
+            if yields {
+                ctx.yield_to_readied();
             }
         }
     }

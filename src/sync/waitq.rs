@@ -154,10 +154,10 @@ impl WaitCtx<'_> {
                     ScopeChain::NONE
                 };
                 let until_ns = options.deadline_ns.min(chain.deadline_ns());
-                let begin = move |_, wait, _: &M, is_cut: bool| {
+                let begin = move |_, wait, _: &M, is_done: bool| {
                     waiter.wait.set(wait);
                     unlock();
-                    !is_cut
+                    !is_done
                 };
                 let was_woken = || waiter.chosen().is_some();
                 park::park_until::<false>(
@@ -184,7 +184,7 @@ impl WaitCtx<'_> {
 
     /// Leaves the scheduler, and lets the goroutine that was readied last run before the caller
     /// continues. Only leaves if the caller is not a goroutine.
-    pub(crate) fn give_way(self) {
+    pub(crate) fn yield_to_readied(self) {
         if let (Some(_), Some(section)) = (self.g, self.section) {
             section.switch_out(Switch::YIELD);
         }

@@ -18,7 +18,7 @@ use crate::g::status::{Reason, WakeKind};
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::proc::locked;
-use crate::sched::types::accounting::MAX_LABELS;
+use crate::sched::types::accounts::MAX_LABELS;
 use crate::sched::wait::checkpoint as check;
 use crate::sched::wait::completion::{self, Unjoined};
 use crate::sched::wait::fork;

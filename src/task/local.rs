@@ -226,7 +226,7 @@ impl<T: 'static> LocalKey<T> {
 }
 
 fn owner<'a>() -> Result<&'a GoroutineLocals, AccessError> {
-    park::own().ok_or(AccessError)
+    park::locals().ok_or(AccessError)
 }
 
 #[cold]

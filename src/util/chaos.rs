@@ -74,7 +74,7 @@ pub(crate) enum Point {
     /// Before an M reports that it has stopped.
     Stop,
     /// Between setting a context to cancelled and inspecting the waiter.
-    Cut,
+    Cancel,
     /// Between claiming a waiter and readying it; before a waiter cleans up.
     Claim,
     /// Between an event and the notification of its waiter.

@@ -338,7 +338,7 @@ fn the_end_of_a_run_leaves_nothing() {
     }
 }
 
-/// What is accepted is closed when another program begins, as every descriptor is.
+/// A connection that is accepted is closed when another program begins, as every descriptor is.
 #[test]
 fn connections_are_close_on_exec() {
     run(1, || {

@@ -21,8 +21,9 @@ use windlass_topology::Plan;
 use crate::g::list::GList;
 use crate::loom::Ordering;
 use crate::sched::numa::run_on_node;
-use crate::sched::proc::leave::{bury, take_queue};
-use crate::sched::types::p::{NUMA, P};
+use crate::sched::proc::leave::{finish_leaving, take_queue};
+use crate::sched::types::extra_work::NUMA;
+use crate::sched::types::p::P;
 use crate::sched::types::place::Now;
 use crate::sched::types::state::{Node, Sched};
 use crate::sys::{affinity, sched as threads};
@@ -158,12 +159,7 @@ impl Sched {
         let n_live = live.filter(|node| node.n_live.load(Ordering::Relaxed) != 0);
         let is_numa = n_live.count() > 1;
         for p in &self.ps {
-            let watched = &p.local.watched;
-            if is_numa {
-                watched.fetch_or(NUMA, Ordering::Relaxed);
-            } else {
-                watched.fetch_and(!NUMA, Ordering::Relaxed);
-            }
+            p.local.extra.set(NUMA, is_numa);
             if p.status.is_in_use() {
                 let is_in_use = |i| self.in_use.contains(i);
                 // SAFETY: the world is stopped, or there is no run: no other thread changes which
@@ -215,9 +211,9 @@ impl Sched {
     }
 
     /// Without a run no M holds a P: Ps that are leaving are dead at once.
-    pub(crate) fn bury_all(&self) {
+    pub(crate) fn finish_all_leaving(&self) {
         self.ps.iter().for_each(|p| {
-            bury(p);
+            finish_leaving(p);
         });
     }
 
@@ -228,7 +224,7 @@ impl Sched {
         self.publish(p);
         self.live_node(p.node_idx).queue.push_all(gs);
         self.heir_of(p).timers.adopt(p.timers.take_all());
-        p.flush_caches(&self.node_of(p).stacks);
+        p.local.caches.flush(&self.node_of(p).stacks);
     }
 
     /// The P in use that is nearest to `p`.

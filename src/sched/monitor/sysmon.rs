@@ -34,10 +34,10 @@ use crate::config::HOG_NICE;
 use crate::loom::Ordering;
 use crate::sched::proc::run::AbortOnUnwind;
 use crate::sched::types::debug_hooks::DebugHooks;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::{Carrier, RETAKEN};
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
-use crate::sched::types::trace::EventKind;
 use crate::sched::wait::handoff::{LEFT, owner_of};
 use crate::sys::affinity;
 use crate::sys::clock::{self, NEVER};
@@ -99,7 +99,7 @@ impl DueSnapshot {
             now_ns
         } else if self.dispatches != dispatches {
             // From its own readings of the clock, which may be older than the dispatch.
-            p.local.now_ns.get().min(now_ns).max(self.progress_ns)
+            p.local.pace.now_ns().min(now_ns).max(self.progress_ns)
         } else {
             return;
         };
@@ -405,7 +405,7 @@ impl<'a> Sysmon<'a> {
         // Keeps timestamps of the P's goroutine (the start of a wait, say) from being as old as its
         // last dispatch.
         if now_ns - seen.since_ns >= ladder::HOG_NS {
-            p.local.now_ns.set(now_ns);
+            p.local.pace.set_now_ns(now_ns);
         }
         let mut helped = false;
         if !moves_on {
@@ -618,7 +618,7 @@ impl<'a> Sysmon<'a> {
             p.taken.for_due.fetch_add(1, Ordering::Relaxed);
             // What is due overtakes goroutines that wait in the node queue: they may be hogs that
             // lost their P. No M holds the P now.
-            p.local.since_node_queue.set(0);
+            p.local.node_queue.put_off();
         }
         self.look_at_ns = self.look_at_ns.min(now_ns + SETTLED_AFTER_NS);
         sched.trace_other(EventKind::RetakeHog, Some(p), None);

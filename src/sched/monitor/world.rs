@@ -33,9 +33,9 @@ use crate::loom::native::atomic::Ordering;
 use crate::loom::native::mpsc::{SyncSender, sync_channel};
 use crate::sched::proc::leave;
 use crate::sched::proc::run;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
-use crate::sched::types::trace::EventKind;
 use crate::sched::wait::handoff::owner_of;
 use crate::sys::clock;
 use crate::util::chaos::{self, Point};
@@ -153,7 +153,8 @@ impl<'a> UnownedPs<'a> {
     pub(crate) fn give_all(&mut self) {
         let sched = self.sched;
         self.ps.sort_by_key(|p| !p.has_work());
-        self.ps.retain(|p| !leave::bury(p) && !sched.hand_off(p));
+        self.ps
+            .retain(|p| !leave::finish_leaving(p) && !sched.hand_off(p));
     }
 
     /// Stops the world, runs `job`, and restarts the world.
@@ -198,7 +199,7 @@ impl<'a> UnownedPs<'a> {
                 }
                 // Makes the holder check its status at the next dispatch. It may overwrite this
                 // with a write of its own: then the next round repeats it.
-                p.local.set_budget(0);
+                p.local.pace.measure_next();
                 true
             });
             if running.is_empty() {

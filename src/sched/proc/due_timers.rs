@@ -9,8 +9,8 @@ use crate::sys::clock;
 /// Runs the due timers of a P: the caller's own, or a victim's.
 pub(crate) fn run_timers_of(m: &M, p: &P) {
     let expired = p.timers.expire(clock::now_ns());
-    let woken = &m.p().local.woken_by_timers;
-    woken.set(woken.get() + expired.ready.len() + expired.cancel.len());
+    let n_woken = expired.ready.len() + expired.cancel.len();
+    m.p().local.timers.note_woken(n_woken);
     cancel::deadlines(m, expired.cancel);
     wake::ready_expired(m, expired.ready);
 }

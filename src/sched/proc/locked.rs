@@ -31,10 +31,10 @@ use crate::g::header::GRef;
 use crate::loom::native::atomic::{Ordering, fence};
 use crate::sched::queue::handed_work::Posted;
 use crate::sched::types::current;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::{Carrier, M};
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
-use crate::sched::types::trace::EventKind;
 use crate::sched::wait::handoff::{LEFT, bump};
 use crate::sched::wait::wake;
 

@@ -3,7 +3,10 @@
 pub(crate) mod due_timers;
 pub(crate) mod steal;
 pub(crate) mod remote;
-pub(crate) mod kernel_visits;
+pub(crate) mod node_batch;
+pub(crate) mod check_ring;
+pub(crate) mod tick;
+pub(crate) mod sleep;
 #[cfg_attr(not(feature = "sim"), path = "no_simulate.rs")]
 pub(crate) mod simulate;
 pub(crate) mod find;

@@ -24,10 +24,11 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
 use crate::sched::numa::policy::{self, OwnView, StealDenied, Verdict};
+use crate::sched::types::events::{EventKind, FROM_NODE};
 use crate::sched::types::m::M;
-use crate::sched::types::p::{P, StealLevel, level_idx};
+use crate::sched::types::p::P;
 use crate::sched::types::state::{Node, Sched};
-use crate::sched::types::trace::{EventKind, FROM_NODE};
+use crate::sched::types::steal_levels::{StealLevel, level_idx};
 use crate::sys::clock;
 
 /// Tries other nodes, nearest first.

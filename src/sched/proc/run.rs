@@ -1,21 +1,23 @@
 //! The M's loop: find a goroutine, run it, obey the reason with which it switched out.
 #![allow(unsafe_code)]
 
-use super::find::{find, stop_spinning};
-use super::leave::attend;
+use super::find::find;
+use super::leave::serve_request;
 use super::locked;
+use super::sleep::stop_spinning;
 use crate::g::coro::{Coroutine, Switch};
 use crate::g::header::{self, GRef};
+use crate::g::stack::Stack;
 use crate::lock::Guard;
 use crate::loom::Ordering;
 use crate::loom::oracle;
 use crate::sched::types::accounting;
 use crate::sched::types::current;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::{HAS_P, M, PREEMPT, RETAKING};
 use crate::sched::types::p::P;
 use crate::sched::types::sampling;
 use crate::sched::types::state::{Ms, Phase, Sched};
-use crate::sched::types::trace::EventKind;
 use crate::sched::wait::fork;
 use crate::sched::wait::handoff::{self, mark_outside};
 use crate::sched::wait::park;
@@ -173,7 +175,7 @@ impl Schedule for Coroutine {
                     m.set_p(None);
                     return false;
                 }
-                None => attend(m),
+                None => serve_request(m),
             }
         }
         true
@@ -227,7 +229,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
     chaos::pause(Point::HandOff);
     m.set_p(Some(p));
     m.access.store(HAS_P, Ordering::Relaxed);
-    p.local.set_budget(0);
+    p.local.pace.measure_next();
     p.owner
         .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     let mut ready = crate::g::list::GList::new();
@@ -247,7 +249,7 @@ fn execute(m: &M, mut g: GRef) {
     }
     let p = m.p();
     p.stats.dispatches.add(1);
-    if (g.status.is_stamped() || p.observes_dispatches()) && !may_run_watched(m, g) {
+    if (g.status.is_stamped() || p.observes_dispatches()) && !admit_observed(m, g) {
         return;
     }
     // SAFETY: `g` was taken from a queue, so it is this M's.
@@ -270,8 +272,8 @@ fn execute(m: &M, mut g: GRef) {
         let coro = unsafe { g.coro() }.as_mut().expect("bound above");
         let why = coro.resume(std::ptr::from_ref(m).expose_provenance());
         oracle::ran(m);
-        if m.has_loose_ends() {
-            tie_up(m, g, why);
+        if m.has_switch_work() {
+            after_switch(m, g, why);
         }
         let Some(why) = why else {
             m.curg.set(None);
@@ -304,19 +306,19 @@ fn execute(m: &M, mut g: GRef) {
                 return if why == Switch::LOST_P {
                     lost_p(m, g)
                 } else {
-                    give_way(m, g)
+                    requeue_preempted(m, g)
                 };
             }
         }
     }
 }
 
-/// Whether `g` may run on this M's P, for a P that is watched and a G that is stamped. If not, it was
-/// sent to a node where it may.
+/// As [`wake::admit_or_send_home`], where the dispatch is observed: the P has extra work, or the goroutine is
+/// stamped.
 #[cold]
 #[inline(never)]
-fn may_run_watched(m: &M, g: GRef) -> bool {
-    let may_run = wake::may_run_here(m, g);
+fn admit_observed(m: &M, g: GRef) -> bool {
+    let may_run = wake::admit_or_send_home(m, g);
     if may_run && m.p().is_timed() {
         accounting::begin(m, g);
     }
@@ -326,7 +328,7 @@ fn may_run_watched(m: &M, g: GRef) -> bool {
 /// `g` has switched out of `m` with forks that nobody has begun, or its time is measured.
 #[cold]
 #[inline(never)]
-fn tie_up(m: &M, g: GRef, why: Option<Switch>) {
+fn after_switch(m: &M, g: GRef, why: Option<Switch>) {
     let has_p = why != Some(Switch::LOST_P);
     accounting::end(m, g, has_p.then(|| m.p()));
     if why.is_some() && !m.forks.get().is_null() {
@@ -340,7 +342,7 @@ fn tie_up(m: &M, g: GRef, why: Option<Switch>) {
 fn bind_stack(m: &M, g: GRef) -> bool {
     let p = m.p();
     let node = m.sched().node_of(p);
-    match p.take_stack(g.stack_bytes(), &node.stacks) {
+    match p.local.caches.take_stack(g.stack_bytes(), &node.stacks) {
         Ok(stack) => {
             spawn::begin_on(m, g, stack);
             true
@@ -361,7 +363,7 @@ fn finish(m: &M, g: GRef) {
     g.status.set_dead();
     // SAFETY: the goroutine has ended; its coroutine is this M's.
     let coro = unsafe { g.coro() }.take().expect("it ran");
-    p.give_stack(coro.into_stack(), &m.sched().nodes);
+    give_stack(m, coro.into_stack());
     p.stats.finished.add(1);
     let keeps_thread = m.is_locked();
     if keeps_thread {
@@ -371,6 +373,15 @@ fn finish(m: &M, g: GRef) {
     if keeps_thread {
         locked::retire(m);
     }
+}
+
+/// Gives a stack back that has no goroutine any more.
+#[inline]
+fn give_stack(m: &M, stack: Stack) {
+    let (p, nodes) = (m.p(), &m.sched().nodes);
+    let home = stack.node().min(nodes.len() - 1);
+    let caches = &p.local.caches;
+    caches.give_stack(stack, home == p.node_idx, || &nodes[home].stacks);
 }
 
 /// Ends a goroutine for which there is no stack. Its joiner gets the reason. Stderr gets at most
@@ -413,12 +424,12 @@ pub(crate) fn tell_of_failed_starts(sched: &Sched) {
 /// and the poller come next, with a slice of their own, and then the local queue.
 #[cold]
 #[inline(never)]
-fn give_way(m: &M, g: GRef) {
+fn requeue_preempted(m: &M, g: GRef) {
     let p = m.p();
     p.stats.preemptions.add(1);
-    p.local.attend_soon();
-    p.local.slice_start_ns.set(clock::now_ns());
-    p.local.since_node_queue.set(0);
+    p.local.pace.tick_soon(clock::ticks());
+    p.local.slice.begin(clock::now_ns());
+    p.local.node_queue.put_off();
     g.status.set_runnable();
     m.sched().inject(g);
 }

@@ -117,7 +117,7 @@ fn move_clock(m: &M, sim: &Simulation) -> bool {
         return false;
     }
     bubble.advance(next_ns);
-    p.local.now_ns.set(bubble.now_ns());
+    p.local.pace.set_now_ns(bubble.now_ns());
     if !bubble.is_over() {
         for action in bubble.net(|net, dice| net.run_due(dice)) {
             hosts::act(m, sim, action);

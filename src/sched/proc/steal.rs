@@ -23,16 +23,17 @@ use super::due_timers::run_timers_of;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::M;
-use crate::sched::types::p::{P, StealLevel, level_idx};
-use crate::sched::types::trace::EventKind;
+use crate::sched::types::p::P;
+use crate::sched::types::steal_levels::{StealLevel, level_idx};
 use crate::sched::wait::wake;
 use crate::sys::clock;
 use crate::util::chaos::{self, Point};
 
 pub(crate) const PASSES: u32 = 4;
 /// How long a goroutine must have stayed in runnext, while its owner runs another one.
-const RUNNEXT_STAYS: Duration = Duration::from_micros(3);
+const STUCK_AFTER: Duration = Duration::from_micros(3);
 
 /// Runs some of the [`PASSES`] over the victims.
 pub(crate) fn sweep(m: &M, passes: Range<u32>) -> Option<GRef> {
@@ -165,7 +166,7 @@ pub(crate) fn take_last(m: &M, p: &P, victim: &P, kind: LevelKind) -> Option<GRe
             return Some(g);
         }
     }
-    if !victim.runq.has_runnext() || !may_take_runnext(victim, kind) || !stays(victim) {
+    if !victim.runq.has_runnext() || !may_take_runnext(victim, kind) || !runnext_is_stuck(victim) {
         return None;
     }
     let g = victim.runq.steal_runnext()?;
@@ -185,10 +186,10 @@ fn may_take_runnext(victim: &P, kind: LevelKind) -> bool {
 
 /// Whether the goroutine in a victim's runnext is not about to run: polls it for a moment with
 /// PAUSE, never with a sleep (Go's `usleep(3)` lasts 18 to 82 µs).
-fn stays(victim: &P) -> bool {
+fn runnext_is_stuck(victim: &P) -> bool {
     let g = victim.runq.peek_runnext();
     let dispatches = victim.stats.dispatches.get();
-    let until_ns = clock::now_ns() + RUNNEXT_STAYS.as_nanos() as u64;
+    let until_ns = clock::now_ns() + STUCK_AFTER.as_nanos() as u64;
     while clock::now_ns() < until_ns {
         for _ in 0..16 {
             crate::loom::spin_loop();

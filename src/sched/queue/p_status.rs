@@ -55,7 +55,7 @@ impl PStatus {
 
     /// Whether the holder must handle the status before its next dispatch.
     #[inline(always)]
-    pub(crate) fn wants_attention(&self) -> bool {
+    pub(crate) fn has_request(&self) -> bool {
         self.bits() != 0
     }
 

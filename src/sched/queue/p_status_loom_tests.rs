@@ -107,7 +107,7 @@ fn loom_a_sleeper_does_not_miss_the_stop() {
             let p = Arc::clone(&p);
             thread::spawn(move || {
                 p.idle.go_idle(0, false);
-                !p.status.wants_attention()
+                !p.status.has_request()
             })
         };
         assert!(p.status.ask_to_stop());

@@ -51,7 +51,7 @@ thread_local!(static OWN: GoroutineLocals = const { GoroutineLocals::new() });
 /// The locals of the calling thread while no goroutine runs on it: its task-local values, its
 /// current context. Null once the thread has dropped them, at its end.
 #[inline(never)]
-pub(crate) fn thread_own() -> *const GoroutineLocals {
+pub(crate) fn thread_locals() -> *const GoroutineLocals {
     // SAFETY: as in `m_ptr`.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
     OWN.try_with(std::ptr::from_ref).unwrap_or(std::ptr::null())

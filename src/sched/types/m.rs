@@ -316,7 +316,7 @@ impl Carrier {
     /// Whether something is to be done when its goroutine has switched out: there are forks that nobody has
     /// begun, or its time is measured. One test for both.
     #[inline(always)]
-    pub(crate) fn has_loose_ends(&self) -> bool {
+    pub(crate) fn has_switch_work(&self) -> bool {
         self.forks.get().addr() as u64 | self.run_since_ns.load(Ordering::Relaxed) != 0
     }
 

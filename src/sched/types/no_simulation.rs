@@ -1,6 +1,6 @@
 //! In the place of `simulation` without the feature `sim`: no M carries one out.
 
-use super::trace::Event;
+use super::events::Event;
 use crate::bubble::absent;
 use crate::g::header::GRef;
 

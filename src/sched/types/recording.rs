@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
-use super::trace::Event;
+use super::events::Event;
 use crate::bubble::Bubble;
 use crate::g::header::GRef;
 

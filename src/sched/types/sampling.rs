@@ -9,18 +9,13 @@
 //!   once per tick: for the first dispatch after it.
 //! - *Idle time*: measured when an M falls asleep and wakes up.
 
+use super::events::EventKind;
 use super::m::M;
 use super::p::P;
-use super::trace::{self, EventKind};
+use super::trace;
 use crate::g::header::GRef;
 use crate::g::status::Reason;
 use crate::sys::clock;
-
-/// States of `Local::gap`: no gap is being measured; the next check begins one; the next check ends
-/// it.
-const GAP_NONE: u8 = 0;
-const GAP_BEGINS: u8 = 1;
-const GAP_ENDS: u8 = 2;
 
 /// A stamp's unit is 64 ns, so that 32 bits last for minutes.
 const STAMP_SHIFT: u32 = 6;
@@ -30,44 +25,34 @@ fn stamp_of(now_ns: u64) -> u32 {
 }
 
 impl P {
-    /// Called at a tick, `elapsed_ns` and `interval` dispatches after the last one.
-    pub(crate) fn count_tick(&self, now_ns: u64, elapsed_ns: u64, interval: u32) {
-        let n = self.local.ticks.get().wrapping_add(1);
-        self.local.ticks.set(n);
-        if n & 7 == 0
+    /// Called at a tick, `elapsed_ns` and so many dispatches after the last one.
+    pub(crate) fn count_tick(&self, now_ns: u64, elapsed_ns: u64, dispatches: u32) {
+        let samples = &self.local.samples;
+        if samples.count_tick()
             && let Some(g) = self.runq.peek_last()
         {
             g.set_queued_at(stamp_of(now_ns));
             g.status.stamp();
         }
-        if self.local.slept.replace(false) || self.poller.inflight() == 0 {
-            self.local.gap.set(GAP_NONE);
-        } else if interval == 1 {
-            self.stats.poll_gaps.record(elapsed_ns);
-        } else {
-            self.local.gap.set(GAP_BEGINS);
+        let is_any_in_flight = self.poller.inflight() > 0;
+        if let Some(gap_ns) = samples.gap_at_tick(is_any_in_flight, elapsed_ns, dispatches) {
+            self.stats.poll_gaps.record(gap_ns);
         }
     }
 
     /// Called at a check of the ring.
     #[inline(always)]
-    pub(crate) fn count_look(&self) {
-        if self.local.gap.get() != GAP_NONE {
+    pub(crate) fn count_check(&self) {
+        if self.local.samples.has_gap() {
             self.count_gap();
         }
     }
 
     #[cold]
     fn count_gap(&self) {
-        let local = &self.local;
-        if local.gap.get() == GAP_BEGINS {
-            // The tick that requested it read the clock a moment ago.
-            local.gap_from_ns.set(local.now_ns.get());
-            local.gap.set(GAP_ENDS);
-        } else {
-            let gap_ns = clock::now_ns().saturating_sub(local.gap_from_ns.get());
+        let (samples, tick_ns) = (&self.local.samples, self.local.pace.now_ns());
+        if let Some(gap_ns) = samples.gap_at_check(tick_ns, clock::now_ns) {
             self.stats.poll_gaps.record(gap_ns);
-            local.gap.set(GAP_NONE);
         }
     }
 
@@ -76,11 +61,9 @@ impl P {
         self.trace_if(EventKind::Sleep);
         let stats = &self.stats;
         stats.idles.add(1);
-        if self.local.woken_at.replace(u64::MAX) == stats.dispatches.get() {
+        if self.local.samples.note_sleep(stats.dispatches.get()) {
             stats.wakes_useless.add(1);
         }
-        self.local.gap.set(GAP_NONE);
-        self.local.slept.set(true);
         stats.asleep_since_ns.set(clock::now_ns());
     }
 
@@ -91,13 +74,13 @@ impl P {
         let since_ns = stats.asleep_since_ns.get();
         stats.idle_ns.add(clock::now_ns().saturating_sub(since_ns));
         stats.asleep_since_ns.set(0);
-        self.local.runs_from_now();
+        self.local.batches.run_from(clock::ticks());
     }
 
     /// Another thread woke its M, which now looks for work.
     pub(crate) fn count_notified(&self) {
         self.stats.wakes_received.add(1);
-        self.local.woken_at.set(self.stats.dispatches.get());
+        self.local.samples.note_wake(self.stats.dispatches.get());
     }
 }
 

@@ -4,10 +4,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use super::events::{Event, EventKind};
 use super::progress::Progress;
 use super::recording::Recording;
 use super::state::Sched;
-use super::trace::{Event, EventKind};
 use crate::bubble::Bubble;
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::net::socket::Ticket;

@@ -1,14 +1,14 @@
 //! The scheduler's state: nodes, Ps, Ms, and the locks that protect them.
 #![allow(unsafe_code)]
 
-use super::accounting::Accounts;
+use super::accounts::Accounts;
 use super::debug_hooks::DebugHooks;
+use super::events::Tracing;
 use super::m::{Carrier, M, Note};
 use super::offload_pool::Offload;
 use super::p::P;
 use super::place::UsableCpus;
 use super::stop_requests::StopRequests;
-use super::trace::Tracing;
 use crate::config::Config;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
@@ -238,6 +238,12 @@ impl Sched {
     /// Ps in use.
     pub(crate) fn ps_in_use(&self) -> impl Iterator<Item = &P> {
         self.in_use.iter().map(|i| &self.ps[i])
+    }
+
+    /// Begins or ends a kind of extra work per goroutine, on all Ps.
+    pub(super) fn set_extra_work(&self, reason: u32, is_on: bool) {
+        let ps = self.ps.iter();
+        ps.for_each(|p| p.local.extra.set(reason, is_on));
     }
 
     #[inline(always)]

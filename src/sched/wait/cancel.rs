@@ -20,7 +20,7 @@ use crate::util::ladder;
 const RETRY_NS: u64 = ladder::SLICE_NS / 2;
 
 /// The outcome of a cancel.
-enum Asked {
+enum CancelOutcome {
     /// The completion will come, or has come; nothing is left to do.
     Settled,
     /// The operation had completed while the wait was held: the caller must queue its G.
@@ -30,9 +30,9 @@ enum Asked {
 }
 
 /// Cancels the operation that `g` waits for.
-fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
+fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> CancelOutcome {
     if !g.status.begin_cancel(wait) {
-        return Asked::Settled;
+        return CancelOutcome::Settled;
     }
     let op = g.op.load(Ordering::Acquire).cast::<Op>();
     // SAFETY: the wait is held, so the frame with the operation stays (`netpoll::op`).
@@ -46,15 +46,15 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     // The operation may be gone from here on; its completion mark is in the G.
     if g.op_done.load(Ordering::SeqCst) != 0 {
         return if g.status.wake(wait) {
-            Asked::Ready
+            CancelOutcome::Ready
         } else {
-            Asked::Settled
+            CancelOutcome::Settled
         };
     }
     if known {
-        Asked::Settled
+        CancelOutcome::Settled
     } else {
-        Asked::TooEarly
+        CancelOutcome::TooEarly
     }
 }
 
@@ -70,9 +70,9 @@ pub(crate) fn deadlines(m: &M, due: Vec<(GRef, WaitId)>) {
     for (g, wait) in due {
         p.stats.cancels.add(1);
         match cancel_op(g, wait, true) {
-            Asked::Settled => {}
-            Asked::Ready => wake::ready(m, g),
-            Asked::TooEarly => p.timers.add(clock::now_ns() + RETRY_NS, g, wait),
+            CancelOutcome::Settled => {}
+            CancelOutcome::Ready => wake::ready(m, g),
+            CancelOutcome::TooEarly => p.timers.add(clock::now_ns() + RETRY_NS, g, wait),
         }
     }
 }
@@ -83,41 +83,41 @@ pub(crate) fn deadlines(m: &M, due: Vec<(GRef, WaitId)>) {
 /// the caller's scheduler section, if it has entered. `false` means that the caller must retry a
 /// moment later: an operation is on its way to the kernel.
 #[must_use]
-pub(crate) fn cut(frame: &CancelScope, section: Option<&Section<'_>>) -> bool {
+pub(crate) fn end_wait(frame: &CancelScope, section: Option<&Section<'_>>) -> bool {
     let Some(g) = frame.who else {
         frame.word.wake_thread();
         return true;
     };
-    let Some(status) = frame.word.wait_to_cut(&g.status) else {
+    let Some(status) = frame.word.wait_to_cancel(&g.status) else {
         return true;
     };
     let Some(wait) = Status::wait_of(status) else {
         return true;
     };
     if status.reason() == Reason::Io {
-        return cut_op(g, wait, section);
+        return end_op_wait(g, wait, section);
     }
     if g.status.wake(wait) {
-        wake::ready_cut(g, |sched| sched.wait_for_commit(g));
+        wake::ready_cancelled(g, |sched| sched.wait_for_commit(g));
     }
     true
 }
 
-fn cut_op(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
-    let at_home = section.filter(|s| s.m().sched().owns(g));
-    if let Some(section) = at_home {
+fn end_op_wait(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
+    let here = section.filter(|s| s.m().sched().owns(g));
+    if let Some(section) = here {
         let poller = &section.m().p().poller;
         if poller.pending() > 0 {
             poller.flush();
         }
     }
     match cancel_op(g, wait, false) {
-        Asked::Settled => true,
-        Asked::Ready => {
-            wake::ready_cut(g, |_| {});
+        CancelOutcome::Settled => true,
+        CancelOutcome::Ready => {
+            wake::ready_cancelled(g, |_| {});
             true
         }
-        Asked::TooEarly => match at_home {
+        CancelOutcome::TooEarly => match here {
             Some(section) => {
                 let timers = &section.m().p().timers;
                 timers.add(clock::now_ns() + RETRY_NS, g, wait);
@@ -130,9 +130,9 @@ fn cut_op(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
 
 /// Ends a wait for an operation at `at_ns` (or earlier), from any thread: the goroutine then checks
 /// its deadline again, and continues to wait if that has not passed. Never parks.
-pub(crate) fn hurry(g: GRef, wait: WaitId, at_ns: u64) {
-    let at_home = current::m().is_some_and(|m| m.sched().owns(g));
-    if at_home && let Some(section) = Section::enter() {
+pub(crate) fn wake_by(g: GRef, wait: WaitId, at_ns: u64) {
+    let is_own = current::m().is_some_and(|m| m.sched().owns(g));
+    if is_own && let Some(section) = Section::enter() {
         section.m().p().timers.add(at_ns, g, wait);
         return;
     }
@@ -140,17 +140,17 @@ pub(crate) fn hurry(g: GRef, wait: WaitId, at_ns: u64) {
     // to cancel.
     if g.status.load().reason() == Reason::SimulatedIo {
         if g.status.wake(wait) {
-            wake::ready_cut(g, |sched| sched.wait_for_commit(g));
+            wake::ready_cancelled(g, |sched| sched.wait_for_commit(g));
         }
         return;
     }
     // This thread has no timers to defer to.
     loop {
         match cancel_op(g, wait, true) {
-            Asked::Settled => return,
-            Asked::Ready => return wake::ready_from_outside(g),
+            CancelOutcome::Settled => return,
+            CancelOutcome::Ready => return wake::ready_from_outside(g),
             // The M submits its queued operations within 50 µs.
-            Asked::TooEarly => clock::nap(RETRY_NS),
+            CancelOutcome::TooEarly => clock::nap(RETRY_NS),
         }
     }
 }
@@ -170,7 +170,7 @@ impl Sched {
             };
             match status.reason() {
                 Reason::Io => {
-                    if let Asked::Ready = cancel_op(g, wait, false) {
+                    if let CancelOutcome::Ready = cancel_op(g, wait, false) {
                         self.inject(g);
                     }
                 }

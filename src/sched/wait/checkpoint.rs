@@ -53,7 +53,7 @@ fn check_now() -> Result<(), Cancelled> {
 fn others_wait(m: &M, p: &P, now_ns: u64) -> bool {
     let poller = &p.poller;
     !p.runq.is_empty()
-        || p.status.wants_attention()
+        || p.status.has_request()
         || p.timers.next_ns() <= now_ns
         || poller.inflight() > 0
             && (poller.has_completions() || poller.pending() > 0 || poller.wants_enter())

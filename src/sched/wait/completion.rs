@@ -145,8 +145,8 @@ fn wait_parked(
     };
     let at = std::ptr::from_ref(&waiter).cast_mut().cast::<()>();
     let waiter_ref = &waiter;
-    let begin = move |_, wait, _: &M, is_cut| {
-        if is_cut {
+    let begin = move |_, wait, _: &M, is_done| {
+        if is_done {
             return false;
         }
         waiter_ref.wait.set(wait);

@@ -109,7 +109,7 @@ impl Drop for ContextGuard<'_> {
 }
 
 fn set(chain: ScopeChain) {
-    if let Some(own) = park::own() {
-        own.set_frame(chain.as_raw());
+    if let Some(locals) = park::locals() {
+        locals.set_cancel_scope(chain.as_raw());
     }
 }

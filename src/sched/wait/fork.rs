@@ -65,8 +65,7 @@ use crate::util::choice;
 /// Calls of `join` between two looks for Ms that spin. Those that sleep are seen at every call.
 const LOOK_EVERY: i32 = 16;
 
-/// The least time between two promotions of an M by [`beat`], in units of `Local::attend_after`,
-/// which are 10 µs.
+/// The least time between two promotions of an M by [`beat`], in ticks of 10 µs.
 const BEAT: u64 = 2;
 
 /// Whether the caller should call [`beat`]. Called at each `join`, by a goroutine on `m`.
@@ -114,7 +113,7 @@ pub(crate) fn beat() {
         return;
     }
     let now = clock::ticks();
-    if now.wrapping_sub(m.forked_ticks.get()) < p.local.attend_after * BEAT {
+    if now.wrapping_sub(m.forked_ticks.get()) < p.local.pace.tick() * BEAT {
         return;
     }
     // SAFETY: the list is the calling goroutine's, and its frame is alive while `m` names it.

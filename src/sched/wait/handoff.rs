@@ -211,7 +211,7 @@ fn enter_slow<'a>(mut m: &'a M, parks: bool) -> Option<Section<'a>> {
             RETAKING => crate::loom::spin_loop(),
             PREEMPT => {
                 if is_to_give_way(m) && !parks {
-                    m = switch_and_enter(m, Switch::GIVE_WAY);
+                    m = switch_and_enter(m, Switch::PREEMPTED);
                 }
             }
             RETAKEN if !std::thread::panicking() => m = switch_and_enter(m, Switch::LOST_P),

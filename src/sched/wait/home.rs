@@ -12,16 +12,16 @@
 //! goroutine is made runnable (here), where thieves of other nodes search (`global`, `steal`), and,
 //! for the remaining cases (a node that got its Ps back), where it is dispatched (here).
 //!
-//! None of this code runs on a machine with one node: see `P::is_watched`.
+//! None of this code runs on a machine with one node: see `P::observes_wakes`.
 
 use crate::g::header::GRef;
 use crate::g::status::Reason;
 use crate::sched::numa::policy::{self, RemoteWake, TIMES_AWAY, WakePlacement};
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::types::sampling;
 use crate::sched::types::state::Sched;
-use crate::sched::types::trace::EventKind;
 
 // The maximum that a goroutine's header can count.
 const _: () = assert!(TIMES_AWAY <= 8);

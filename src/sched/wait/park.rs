@@ -25,7 +25,7 @@
 //! |                                     | the wait begins held ([`park_held`]): `unpark` |
 //! |                                     | spins                                          |
 //! | a future's waker, `park_polling`    | the commit reads the G's header only           |
-//! | a context's cancel (`cancel::cut`)  | waits for the commit (`M::committing`)         |
+//! | a context, by `cancel::end_wait`    | waits for the commit (`M::committing`)         |
 //! | the end of a run                    | waits for the commit                           |
 //! | a dump (`freeze_stack`)             | wakes no G; skips a G in a commit              |
 //! | cancel of an operation              | wakes only once the operation is complete: the |
@@ -48,11 +48,11 @@ use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
 use crate::sched::types::current;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::Carrier;
 use crate::sched::types::m::{BLOCKING, M};
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::state::Phase;
-use crate::sched::types::trace::EventKind;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 use crate::util::ladder;
@@ -282,15 +282,15 @@ pub(crate) fn park_until<const HELD: bool>(
     let frame = NonNull::from(&timer_on);
     let commit = move |g: GRef, wait, m: &M| {
         // Read where the status is Waiting (`poll::limit`), and before the frame may be gone.
-        let (until_ns, is_cut) = (until_ns(), chain.is_set());
-        let waits = begin(g, wait, m, is_cut);
+        let (until_ns, is_done) = (until_ns(), chain.is_set());
+        let waits = begin(g, wait, m, is_done);
         if waits && until_ns != NEVER {
             g.note_frame(frame);
             m.p().timers.add(until_ns, g, wait);
         }
         waits
     };
-    let why = Why::may_cut(reason, chain.is_some());
+    let why = Why::cancellable(reason, chain.is_some());
     if HELD && chain.is_some() {
         park_held(section, why, commit);
     } else {
@@ -313,7 +313,7 @@ unsafe fn commit_held<F: FnOnce(GRef, WaitId, &M) -> bool>(
     let (f, why) = unsafe { take_record::<F>(record) };
     let (wait, waits) = g
         .status
-        .set_waiting_held(why, m.p().local.now_ns.get(), |wait| {
+        .set_waiting_held(why, m.p().local.pace.now_ns(), |wait| {
             chaos::pause(Point::Commit);
             f(g, wait, m)
         });
@@ -346,7 +346,7 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
 ) -> bool {
     // SAFETY: by this function's contract.
     let (f, why) = unsafe { take_record::<F>(record) };
-    let wait = g.status.set_waiting(why, m.p().local.now_ns.get());
+    let wait = g.status.set_waiting(why, m.p().local.pace.now_ns());
     chaos::pause(Point::Commit);
     if f(g, wait, m) {
         return true;
@@ -419,9 +419,9 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
     match caller() {
         Caller::Goroutine(g) => {
             let chain = chain_of(g);
-            if !is_cut(chain, deadline_ns) {
+            if !ends_early(chain, deadline_ns) {
                 let until_ns = deadline_ns.min(chain.deadline_ns());
-                let begin = |_, _, _: &M, is_cut: bool| !is_cut;
+                let begin = |_, _, _: &M, is_done: bool| !is_done;
                 park_until::<false>(
                     enter(),
                     Reason::Sleep,
@@ -431,7 +431,7 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
                     || false,
                 );
                 // If the context's deadline has passed, this records it in the context.
-                is_cut(chain, deadline_ns);
+                ends_early(chain, deadline_ns);
             }
         }
         Caller::Thread => sleep_thread(deadline_ns),
@@ -440,7 +440,7 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
 }
 
 /// Whether a sleep until `deadline_ns` is, or was, cut short by a context.
-fn is_cut(chain: ScopeChain, deadline_ns: u64) -> bool {
+fn ends_early(chain: ScopeChain, deadline_ns: u64) -> bool {
     chain.is_some() && clock::now_ns() < deadline_ns && chain.over().is_some()
 }
 
@@ -455,7 +455,7 @@ pub(crate) fn look_up_ns(chain: ScopeChain) -> u64 {
 }
 
 /// Whether a context or the end of a goroutine's run may end a wait of the calling thread.
-pub(crate) fn may_be_cut() -> bool {
+pub(crate) fn may_be_cancelled() -> bool {
     current_chain().is_some() || current_g().is_some()
 }
 
@@ -491,18 +491,18 @@ fn sleep_thread(deadline_ns: u64) {
 #[inline(always)]
 pub(crate) fn chain_of(g: GRef) -> ScopeChain {
     // SAFETY: the caller is the code of `g`; the chain is copied.
-    ScopeChain::from_raw(unsafe { g.own() }.frame())
+    ScopeChain::from_raw(unsafe { g.locals() }.cancel_scope())
 }
 
 /// The locals of the calling goroutine or plain thread; `None` on a thread that is about to end.
 /// The reference must not be used after the next switch.
 #[inline]
-pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
+pub(crate) fn locals<'a>() -> Option<&'a GoroutineLocals> {
     match current_g() {
         // SAFETY: the M runs the code of this goroutine, which is the caller.
-        Some(g) => Some(unsafe { g.own() }),
+        Some(g) => Some(unsafe { g.locals() }),
         // SAFETY: the calling thread uses it at once, and has not yet ended.
-        None => unsafe { current::thread_own().as_ref() },
+        None => unsafe { current::thread_locals().as_ref() },
     }
 }
 
@@ -510,15 +510,17 @@ pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
 /// that report the end of their goroutine, which has not come while a destructor waits.
 #[inline]
 pub(crate) fn end_locals() {
-    if let Some(own) = own() {
-        own.end();
+    if let Some(locals) = locals() {
+        locals.end();
     }
 }
 
 /// The cancel scopes around the caller, goroutine or thread.
 #[inline]
 pub(crate) fn current_chain() -> ScopeChain {
-    own().map_or(ScopeChain::NONE, |own| ScopeChain::from_raw(own.frame()))
+    locals().map_or(ScopeChain::NONE, |it| {
+        ScopeChain::from_raw(it.cancel_scope())
+    })
 }
 
 /// Parks until the goroutine's park token is available, and takes it; or until the deadline, or
@@ -556,7 +558,7 @@ fn park_token_in_context(g: GRef, deadline_ns: u64, chain: ScopeChain) {
 
 #[inline(always)]
 fn park_until_token(g: GRef, until_ns: u64, chain: ScopeChain) {
-    let begin = |g: GRef, _, _: &M, is_cut: bool| !is_cut && !g.token.is_there(WakeKind::Park);
+    let begin = |g: GRef, _, _: &M, is_done: bool| !is_done && !g.token.is_there(WakeKind::Park);
     let was_woken = || g.token.is_there(WakeKind::Park);
     park_until::<true>(
         enter(),
@@ -586,9 +588,9 @@ pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
 }
 
 /// Counts a timer whose goroutine was woken before it expired: see `Timers::note_stale`.
-fn note_stale_timer(home: usize) {
+fn note_stale_timer(timer_p: usize) {
     if let Some(m) = current::m() {
-        m.sched().ps[home].timers.note_stale();
+        m.sched().ps[timer_p].timers.note_stale();
     }
 }
 

@@ -82,7 +82,9 @@ fn free(g: GRef) {
     match Section::enter_in_place() {
         Some(section) => {
             let p = section.m().p();
-            p.give_slot(g, section.m().sched().node_of(p).depot);
+            p.local
+                .caches
+                .give_slot(g, section.m().sched().node_of(p).depot);
         }
         None => slab::give(g),
     }
@@ -93,7 +95,10 @@ fn free(g: GRef) {
 pub(crate) fn release_on_m(g: GRef, m: &M) {
     if g.release() {
         g.dispose();
-        m.p().give_slot(g, m.sched().node_of(m.p()).depot);
+        m.p()
+            .local
+            .caches
+            .give_slot(g, m.sched().node_of(m.p()).depot);
     }
 }
 
@@ -120,7 +125,10 @@ where
     }
     let p = m.p();
     let node = sched.node_of(p);
-    let g = p.take_slot(header::class_of::<F, T>(), node.depot);
+    let g = p
+        .local
+        .caches
+        .take_slot(header::class_of::<F, T>(), node.depot);
     let parent = m.curg.get().map_or(0, GRef::id);
     header::init(
         g,
@@ -129,7 +137,7 @@ where
             sched,
             options,
             site,
-            p.next_id(),
+            p.local.caches.next_id(),
             parent,
             (p.node_idx, false),
         ),
@@ -166,14 +174,17 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
     site: &'static Location<'static>,
 ) -> u64 {
     let (sched, p) = (m.sched(), m.p());
-    let g = p.take_slot(header::class_of::<F, ()>(), sched.node_of(p).depot);
+    let g = p
+        .local
+        .caches
+        .take_slot(header::class_of::<F, ()>(), sched.node_of(p).depot);
     let parent = m.curg.get().map_or(0, GRef::id);
     let options = Options {
         details,
         stack_bytes: Some(stack_bytes),
     };
     let home = (p.node_idx, false);
-    let properties = describe(sched, options, site, p.next_id(), parent, home);
+    let properties = describe(sched, options, site, p.local.caches.next_id(), parent, home);
     header::init(
         g,
         f,
@@ -187,7 +198,7 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
     p.stats.spawned.add(1);
     g.status.set_runnable();
     let id = g.id();
-    if !p.observes_spawns() || stays(m, g) {
+    if !p.observes_spawns() || keep_or_place(m, g) {
         wake::push_local(m, g);
     }
     id
@@ -196,15 +207,15 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
 /// Queues a new goroutine on this M's P, or on the node it was spawned for.
 #[inline(always)]
 fn ready(m: &M, g: GRef) {
-    if !m.p().observes_spawns() || stays(m, g) {
+    if !m.p().observes_spawns() || keep_or_place(m, g) {
         wake::ready_here(m, g);
     }
 }
 
-/// `false` if it was sent to its node.
+/// Prepares a new goroutine whose spawn is observed: `true` if the caller is to queue it; else it was sent to its node.
 #[cold]
 #[inline(never)]
-fn stays(m: &M, g: GRef) -> bool {
+fn keep_or_place(m: &M, g: GRef) -> bool {
     if m.p().is_labelled()
         && let Some(parent) = m.curg.get()
         && let Some(label) = parent.label()
@@ -214,7 +225,7 @@ fn stays(m: &M, g: GRef) -> bool {
     if m.p().is_numa() && m.sched().config.numa.is_flat() {
         bind_early(m, g);
     }
-    wake::stays(m, g)
+    wake::keep_or_send_home(m, g)
 }
 
 /// Adds the label of the goroutine that runs on `m`, unless another one was asked for. For a caller
@@ -249,7 +260,7 @@ fn bind_early(m: &M, g: GRef) {
     let (sched, p) = (m.sched(), m.p());
     let pool = &sched.nodes[g.home()].stacks;
     let stack = match g.home() == p.node_idx {
-        true => p.take_stack(g.stack_bytes(), pool),
+        true => p.local.caches.take_stack(g.stack_bytes(), pool),
         false => pool.take(g.stack_bytes()),
     };
     if let Ok(stack) = stack {
@@ -447,7 +458,7 @@ fn slot_and_id(sched: &Sched, home: usize, class: usize) -> (GRef, u64) {
         .filter(|m| sched.config.is_simulated() && std::ptr::eq(m.sched(), sched) && m.has_p())
     {
         // Numbers are the same in each run, whose M keeps its P.
-        Some(m) => m.p().next_id(),
+        Some(m) => m.p().local.caches.next_id(),
         None => header::reserve_ids(1),
     };
     (g, id)

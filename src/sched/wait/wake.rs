@@ -12,11 +12,11 @@ use crate::loom::native::{PoisonError, RwLock};
 use crate::sched::numa::policy::{self, Wake, WakeView};
 use crate::sched::queue::idle::WakeMethod;
 use crate::sched::types::current;
+use crate::sched::types::events::EventKind;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::types::sampling;
 use crate::sched::types::state::{Node, Sched};
-use crate::sched::types::trace::EventKind;
 use crate::util::chaos::{self, Point};
 use crate::util::ladder;
 
@@ -33,8 +33,8 @@ pub(crate) fn wait_for_outside_wakers() {
 /// Ends one particular wait of `g`, from any thread. `true` if this caller took the wake token.
 /// Never blocks, and leaves the calling goroutine on its thread; makes at most one system call.
 pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
-    let at_home = current::m().is_some_and(|m| m.sched().owns(g));
-    if at_home && let Some(section) = Section::enter_in_place() {
+    let is_own = current::m().is_some_and(|m| m.sched().owns(g));
+    if is_own && let Some(section) = Section::enter_in_place() {
         if !g.status.wake(wait) {
             return false;
         }
@@ -61,7 +61,7 @@ pub(crate) fn ready_from_outside(g: GRef) {
 
 /// As [`ready_from_outside`], for a canceller that found the wait in the status word and took its
 /// token. Calls `first` before it queues `g`.
-pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
+pub(crate) fn ready_cancelled(g: GRef, first: impl FnOnce(&Sched)) {
     let _grace = GRACE.read().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: as in `ready_from_outside`.
     let sched = unsafe { &*g.sched().cast::<Sched>() };
@@ -74,7 +74,7 @@ pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
 /// only then is one woken.
 #[inline(always)]
 pub(crate) fn ready(m: &M, g: GRef) {
-    if !m.p().is_watched() || stays(m, g) {
+    if !m.p().observes_wakes() || keep_or_send_home(m, g) {
         ready_here(m, g);
     }
 }
@@ -91,10 +91,10 @@ pub(crate) fn ready_here(m: &M, g: GRef) {
     }
 }
 
-/// Called when `g` was made runnable here. `false` if it was sent to its home node.
+/// `g` was made runnable here: `true` if the caller is to queue it; else it was sent to its home node.
 #[cold]
 #[inline(never)]
-pub(crate) fn stays(m: &M, g: GRef) -> bool {
+pub(crate) fn keep_or_send_home(m: &M, g: GRef) -> bool {
     let p = m.p();
     p.trace_ready(g);
     if p.is_numa()
@@ -106,10 +106,10 @@ pub(crate) fn stays(m: &M, g: GRef) -> bool {
     true
 }
 
-/// Whether `g` may run on this M's P. If not, `g` was sent to a node where it may.
+/// `g` is about to run on this M's P: `true` if it may; else it was sent to a node where it may.
 #[cold]
 #[inline(never)]
-pub(crate) fn may_run_here(m: &M, g: GRef) -> bool {
+pub(crate) fn admit_or_send_home(m: &M, g: GRef) -> bool {
     match home::when_dispatched(m, g) {
         None => true,
         Some(node_idx) => {
@@ -133,7 +133,7 @@ const OVERTAKES_BELOW: usize = 16;
 /// Queues goroutines whose operations have completed, as [`ready_all`] does.
 pub(crate) fn ready_completed(m: &M, gs: GList) {
     if !gs.is_empty() {
-        m.p().note_completions();
+        m.p().local.slice.note_completions();
     }
     ready_all(m, gs);
 }
@@ -142,7 +142,7 @@ pub(crate) fn ready_completed(m: &M, gs: GList) {
 /// the tail.
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
-    let is_plain = gs.len() == 1 && !p.is_watched() && p.runq.len() < OVERTAKES_BELOW;
+    let is_plain = gs.len() == 1 && !p.observes_wakes() && p.runq.len() < OVERTAKES_BELOW;
     match is_plain.then(|| gs.pop()).flatten() {
         Some(g) => {
             debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
@@ -162,7 +162,7 @@ fn ready_many(m: &M, mut gs: GList) {
     let mut may_overtake = p.runq.len() < OVERTAKES_BELOW;
     while let Some(g) = gs.pop() {
         debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
-        if p.is_watched() && !stays(m, g) {
+        if p.observes_wakes() && !keep_or_send_home(m, g) {
             continue;
         }
         n_here += 1;
@@ -194,8 +194,12 @@ pub(crate) fn ready_expired(m: &M, mut gs: GList) {
         return ready_all(m, gs);
     }
     let mut first = [None; ladder::BATCH as usize];
-    for place in &mut first[..p.overtakers(gs.len())] {
-        *place = gs.pop().filter(|&g| !p.is_watched() || stays(m, g));
+    let dispatches = p.stats.dispatches.get();
+    let n_overtake = p.local.timers.overtakers(dispatches, gs.len());
+    for place in &mut first[..n_overtake] {
+        *place = gs
+            .pop()
+            .filter(|&g| !p.observes_wakes() || keep_or_send_home(m, g));
     }
     ready_all(m, gs);
     let n_first = first.iter().flatten().count();

@@ -28,7 +28,7 @@ const MOST_RUNS: u32 = 6;
 const LONGEST_RUN_S: &str = "60";
 
 /// The function in which nothing is counted, with what it calls.
-const PERIODIC: &str = "windlass::sched::proc::find::tick";
+const PERIODIC: &str = "windlass::sched::proc::tick::measure";
 
 /// The status of a program that `timeout` has killed.
 const KILLED: i32 = 137;

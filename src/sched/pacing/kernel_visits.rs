@@ -1,5 +1,5 @@
 //! When a P enters the kernel for its poller, reaps completions, and dispatches buffered events of
-//! multishot polls: functions of plain numbers.
+//! multishot polls.
 //!
 //! | moment                            | enters the kernel     | reaps         | dispatches events |
 //! |-----------------------------------|-----------------------|---------------|-------------------|
@@ -18,6 +18,8 @@
 //! *Entries* are queued and not submitted; *kernel work* is completions that the kernel posts only
 //! when it is entered. Goroutines that each queue an operation form a batch between two visits;
 //! beside goroutines that only compute, 32 dispatches pass quickly.
+
+use std::cell::Cell;
 
 use crate::sched::queue::runq;
 use crate::util::ladder;
@@ -49,15 +51,6 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// Before a dispatch, the `since`th since the last [`Moment::Visit`].
-    #[inline(always)]
-    pub(crate) fn before_dispatch(since: u32) -> Moment {
-        match since >= ladder::BATCH {
-            true => Moment::Visit,
-            false => Moment::Dispatch,
-        }
-    }
-
     /// Whether to enter the kernel, with `pending` entries queued. `has_kernel_work` reads shared
     /// memory, so it is not asked where the answer does not matter.
     #[inline(always)]
@@ -86,43 +79,62 @@ impl Moment {
             _ => false,
         }
     }
+}
 
-    /// Whether to dispatch events, if there are any.
+/// The visits of one P to the kernel, and its batches of events.
+#[derive(Debug, Default)]
+pub(crate) struct Visits {
+    /// Dispatches with operations in flight since the last visit.
+    since: Cell<u32>,
+    /// When events were last dispatched, whether that was a full batch, and how often the next one
+    /// was deferred since.
+    dispatched_ns: Cell<u64>,
+    was_full: Cell<bool>,
+    n_deferred: Cell<u32>,
+}
+
+impl Visits {
+    /// A dispatch comes, with operations in flight: [`Moment::Dispatch`] or [`Moment::Visit`].
     #[inline(always)]
-    pub(crate) fn dispatches(self, state: Events) -> Due {
-        let is_over = match self {
-            Moment::Dispatch if state.has_batches => return Due::No,
-            Moment::Dispatch | Moment::Visit => state.n_deferred >= DEFER_AT_MOST,
-            Moment::Tick { .. } => state.since_ns >= ladder::LATE_NS,
-            Moment::QueueEmpty => true,
-            _ => return Due::No,
-        };
-        match is_over || !state.was_full {
-            true => Due::Yes,
-            false => Due::Deferred,
+    pub(crate) fn before_dispatch(&self) -> Moment {
+        let since = self.since.get() + 1;
+        let is_visit = since >= ladder::BATCH;
+        self.since.set(if is_visit { 0 } else { since });
+        match is_visit {
+            true => Moment::Visit,
+            false => Moment::Dispatch,
         }
     }
-}
 
-/// The state of a P that decides about buffered events.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Events {
-    /// Enough is in flight for batches to pay, and no goroutines compute.
-    pub(crate) has_batches: bool,
-    /// The last batch was a full one.
-    pub(crate) was_full: bool,
-    /// Visits since, and the time.
-    pub(crate) n_deferred: u32,
-    pub(crate) since_ns: u64,
-}
+    /// Whether to dispatch events, if there are any. If it would be their turn, but the goroutines of the last batch go
+    /// first, that is counted.
+    ///
+    /// `has_batches`: enough is in flight for batches to pay, and no goroutines compute.
+    #[inline(always)]
+    pub(crate) fn dispatches(&self, at: Moment, has_batches: bool, now_ns: u64) -> bool {
+        let n_deferred = self.n_deferred.get();
+        let is_over = match at {
+            Moment::Dispatch if has_batches => return false,
+            Moment::Dispatch | Moment::Visit => n_deferred >= DEFER_AT_MOST,
+            Moment::Tick { .. } => {
+                now_ns.saturating_sub(self.dispatched_ns.get()) >= ladder::LATE_NS
+            }
+            Moment::QueueEmpty => true,
+            _ => return false,
+        };
+        let is_due = is_over || !self.was_full.get();
+        if !is_due && matches!(at, Moment::Dispatch | Moment::Visit) {
+            self.n_deferred.set(n_deferred + 1);
+        }
+        is_due
+    }
 
-/// Whether buffered events are to be dispatched now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
-    No,
-    /// It would be their turn, but the goroutines of the last batch go first.
-    Deferred,
-    Yes,
+    /// `n` events were dispatched.
+    pub(crate) fn note_dispatched(&self, n: usize, now_ns: u64) {
+        self.was_full.set(n >= ladder::BATCH as usize);
+        self.n_deferred.set(0);
+        self.dispatched_ns.set(now_ns);
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -139,9 +151,13 @@ mod tests {
 
     #[test]
     fn every_32nd_dispatch_is_a_visit() {
-        assert_eq!(Moment::before_dispatch(1), Moment::Dispatch);
-        assert_eq!(Moment::before_dispatch(31), Moment::Dispatch);
-        assert_eq!(Moment::before_dispatch(32), Moment::Visit);
+        let visits = Visits::default();
+        for _ in 0..2 {
+            for _ in 1..32 {
+                assert_eq!(visits.before_dispatch(), Moment::Dispatch);
+            }
+            assert_eq!(visits.before_dispatch(), Moment::Visit);
+        }
     }
 
     #[test]
@@ -206,38 +222,36 @@ mod tests {
 
     #[test]
     fn events_wait_for_a_visit_where_batches_pay() {
-        let mut state = Events {
-            has_batches: true,
-            was_full: false,
-            n_deferred: 0,
-            since_ns: 0,
-        };
-        assert_eq!(Moment::Dispatch.dispatches(state), Due::No);
+        let visits = Visits::default();
+        assert!(!visits.dispatches(Moment::Dispatch, true, 0));
         for at in [Moment::Visit, TICK, Moment::QueueEmpty] {
-            assert_eq!(at.dispatches(state), Due::Yes, "{at:?}");
+            assert!(visits.dispatches(at, true, 0), "{at:?}");
         }
-        state.has_batches = false;
-        assert_eq!(Moment::Dispatch.dispatches(state), Due::Yes);
+        assert!(visits.dispatches(Moment::Dispatch, false, 0));
         for at in [Moment::Queued, Moment::Dispatched, DRY, Moment::Search] {
-            assert_eq!(at.dispatches(state), Due::No, "{at:?}");
+            assert!(!visits.dispatches(at, false, 0), "{at:?}");
         }
     }
 
     #[test]
     fn after_a_full_batch_events_are_deferred_but_not_for_long() {
-        let mut state = Events {
-            has_batches: false,
-            was_full: true,
-            n_deferred: DEFER_AT_MOST - 1,
-            since_ns: ladder::LATE_NS - 1,
-        };
-        for at in [Moment::Dispatch, Moment::Visit, TICK] {
-            assert_eq!(at.dispatches(state), Due::Deferred, "{at:?}");
+        const FULL: usize = ladder::BATCH as usize;
+        let visits = Visits::default();
+        for at in [Moment::Dispatch, Moment::Visit] {
+            visits.note_dispatched(FULL, 5);
+            for _ in 0..DEFER_AT_MOST {
+                assert!(!visits.dispatches(at, false, 5), "{at:?}");
+            }
+            assert!(visits.dispatches(at, false, 5), "{at:?}");
         }
-        assert_eq!(Moment::QueueEmpty.dispatches(state), Due::Yes);
-        (state.n_deferred, state.since_ns) = (DEFER_AT_MOST, ladder::LATE_NS);
-        for at in [Moment::Dispatch, Moment::Visit, TICK] {
-            assert_eq!(at.dispatches(state), Due::Yes, "{at:?}");
+        visits.note_dispatched(FULL, 5);
+        assert!(visits.dispatches(Moment::QueueEmpty, false, 5));
+        // However often a tick comes meanwhile.
+        for _ in 0..=DEFER_AT_MOST {
+            assert!(!visits.dispatches(TICK, false, 4 + ladder::LATE_NS));
         }
+        assert!(visits.dispatches(TICK, false, 5 + ladder::LATE_NS));
+        visits.note_dispatched(FULL - 1, 5);
+        assert!(visits.dispatches(Moment::Dispatch, false, 5));
     }
 }

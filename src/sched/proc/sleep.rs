@@ -1,0 +1,127 @@
+//! How an M that finds no goroutine falls asleep, and how one that has found some stops spinning. `queue::idle` has the
+//! protocol.
+
+use super::remote;
+use crate::loom::Ordering;
+use crate::loom::after_seq_cst;
+use crate::loom::native::futex;
+use crate::sched::queue::idle;
+use crate::sched::types::m::M;
+use crate::sched::types::p::P;
+use crate::sched::types::state::{Phase, Sched};
+use crate::sys::clock::{self, NEVER};
+use crate::util::chaos::{self, Point};
+
+/// An M that found work stops spinning; the last one to do so wakes another if there is more work.
+#[cold]
+pub(crate) fn stop_spinning(m: &M) {
+    if !m.spinning.replace(false) {
+        return;
+    }
+    let (sched, p) = (m.sched(), m.p());
+    let node = sched.node_of(p);
+    if sched.is_numa() {
+        node.queue.summary.end_idle();
+    }
+    let was_last = node.idle.stop_spinning();
+    chaos::pause(Point::Unspin);
+    if was_last && (!p.runq.is_ring_empty() || has_work_for(sched, p)) {
+        sched.wake_in(node, Some(p));
+    }
+}
+
+/// Sleeps until there may be work. See `idle` for the protocol.
+pub(super) fn sleep(m: &M, p: &P) {
+    let sched = m.sched();
+    let node = sched.node_of(p);
+    let how = if p.poller.inflight() > 0 {
+        idle::IN_RING
+    } else {
+        idle::ON_FUTEX
+    };
+    p.word.prepare(how);
+    let was_spinning = m.spinning.replace(false);
+    chaos::pause(Point::Idle);
+    node.idle.go_idle(p.at_in_node, was_spinning);
+    sched.n_idle.fetch_add(1, Ordering::SeqCst);
+    // A pusher reads `n_idle` first, so the checks below must come after the increment.
+    after_seq_cst();
+    chaos::pause(Point::Idle);
+    if sched.is_numa() && !was_spinning {
+        node.queue.summary.begin_idle();
+    }
+    let is_wanted = m.handed_work.is_there() || p.status.has_request();
+    let may_sleep = !has_work_for(sched, p) && !is_wanted && sched.phase() != Phase::Stopping;
+    if may_sleep && !chaos::coin(Point::Sleep) {
+        p.count_asleep();
+        sleep_as(p, how);
+        p.count_awake();
+    }
+    if node.idle.claim(p.at_in_node) {
+        p.word.awake();
+    } else {
+        // Claimed by a notifier, which has counted this M as spinning and is about to notify it. If
+        // that notifier has stopped the world, it notifies when the world restarts.
+        while !p.word.is_notified() {
+            p.status.wait_while_stopped();
+            crate::loom::spin_loop();
+        }
+        p.word.awake();
+        p.count_notified();
+        m.spinning.set(true);
+    }
+    sched.n_idle.fetch_sub(1, Ordering::SeqCst);
+    if sched.is_numa() && !m.spinning.get() {
+        node.queue.summary.end_idle();
+    }
+    if sched.sysmon.deep.load(Ordering::SeqCst) {
+        sched.sysmon.note.wake();
+    }
+}
+
+/// Sleeps until it is notified or the next timer is due (`timer_pace`).
+fn sleep_as(p: &P, how: u32) {
+    let earliest_ns = p.local.timers.begin_sleep(clock::now_ns);
+    while !p.word.is_notified() {
+        let deadline_ns = p.timers.next_ns().max(earliest_ns);
+        if how == idle::IN_RING {
+            p.poller.wait(deadline_ns);
+            if p.poller.has_completions() {
+                return;
+            }
+        } else if deadline_ns == NEVER {
+            futex::wait(p.word.futex(), how, NEVER);
+        } else {
+            let now_ns = clock::now_ns();
+            futex::wait(p.word.futex(), how, deadline_ns.saturating_sub(now_ns));
+        }
+        if deadline_ns != NEVER && deadline_ns <= clock::now_ns() {
+            return;
+        }
+    }
+}
+
+/// The last check before sleep: whether any queue that `p` may take from has work. Runnext does
+/// not count, because its owner will run it. Neither does an event in the poller without an
+/// operation in flight (a late wake-up, an event that no goroutine waits for any more): no code
+/// would consume it.
+///
+/// With a gate, other nodes are judged by their summaries; sysmon notices work that is queued
+/// there a moment later (`rebalance`).
+fn has_work_for(sched: &Sched, p: &P) -> bool {
+    let is_gated = !sched.config.numa.is_flat();
+    let near = match is_gated {
+        true => sched.node_of(p).ps.clone(),
+        false => 0..sched.ps.len(),
+    };
+    let is_near = |other: &usize| near.contains(other) && *other != p.idx;
+    let mut others = sched.in_use.iter().filter(is_near);
+    let in_queues = match is_gated {
+        true => sched.node_of(p).queue.len() > 0,
+        false => sched.nodes.iter().any(|n| n.queue.len() > 0),
+    };
+    in_queues
+        || others.any(|other| !sched.ps[other].runq.is_ring_empty())
+        || p.poller.inflight() > 0 && p.poller.has_completions()
+        || is_gated && sched.is_numa() && remote::may_steal(sched, p)
+}
