@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::pipe_pool::{Middle, PIPE_BYTES};
 use crate::poll::bytes;
-use crate::poll::fd::{Direction, Fd, Splicing, is_would_block, retry};
+use crate::poll::fd::{Direction, Fd, NonBlocking, is_would_block, retry};
 use crate::poll::limit::Deadline;
 use crate::poll::waits::Waits;
 use crate::sched::wait::park;
@@ -43,7 +43,7 @@ impl<'a> End<'a> {
         }
     }
 
-    fn non_blocking(self) -> io::Result<Option<Splicing<'a>>> {
+    fn non_blocking(self) -> io::Result<Option<NonBlocking<'a>>> {
         match self {
             End::Socket(fd) => fd.splicing().map(Some),
             End::Pipe(_) => Ok(None),

@@ -60,18 +60,16 @@ impl Fd {
             (&raw mut storage).cast::<libc::sockaddr_storage>(),
             &raw mut len,
         );
-        let now = || retry(|| socket::accept(self.as_fd(), addr, addr_len));
-        let fd = if self.is_nonblocking() {
-            now()
+        let now = || retry(|| socket::accept_now(self.as_fd(), addr, addr_len));
+        let fd = if let Some(accepted) = self.attempt(now) {
+            accepted
         } else {
             let deadline = self.deadline(Direction::Read)?;
             match park::caller() {
                 Caller::Thread => {
                     // Another accept may take the connection that a poll has reported.
                     let may_end = deadline.ns() != NEVER || park::may_be_cut();
-                    if may_end {
-                        self.note_made_nonblocking();
-                    }
+                    let _in_mode = may_end.then(|| self.accepting());
                     let accept: fn(BorrowedFd<'_>, _, _) -> _ = match may_end {
                         true => socket::accept_now,
                         false => socket::accept,
@@ -83,9 +81,7 @@ impl Fd {
                     self.on_thread(libc::POLLIN, deadline, now)
                 }
                 Caller::Goroutine(g) => {
-                    if op::is_epoll_here() {
-                        self.note_made_nonblocking();
-                    }
+                    let _in_mode = op::is_epoll_here().then(|| self.accepting());
                     let request = Request::Accept {
                         fd: self.as_fd().as_raw_fd(),
                         addr: addr.cast(),
@@ -95,7 +91,7 @@ impl Fd {
                     let mut accepted = unsafe { op::run_until(g, request, deadline) };
                     let errno = accepted.as_ref().err().and_then(io::Error::raw_os_error);
                     if errno.is_some_and(is_rings_own) && !op::is_epoll_here() {
-                        self.note_made_nonblocking();
+                        let _in_mode = self.accepting();
                         // SAFETY: as above.
                         accepted = unsafe { op::run_by_attempts(g, request, deadline) };
                     }
