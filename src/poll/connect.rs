@@ -140,14 +140,13 @@ impl Fd {
                 _ => e,
             });
         }
+        if addr.is_unix() {
+            return self.connect_unix(addr);
+        }
         match park::caller() {
             Caller::Thread => {
                 park::cancel_point()?;
-                let sock = SockRef::from(self);
-                if addr.is_unix() {
-                    return self.connect_unix_on_thread(addr);
-                }
-                connect_on_thread(&sock, addr, deadline_ns)
+                connect_on_thread(&SockRef::from(self), addr, deadline_ns)
             }
             Caller::Goroutine(g) => {
                 let request = Request::Connect {
@@ -171,10 +170,12 @@ impl Fd {
         }
     }
 
-    /// Connects a Unix socket on a plain thread. No event reports room in the listener's queue: a
-    /// blocking attempt waits for it, and where a context may end the wait, attempts are repeated.
-    fn connect_unix_on_thread(&self, addr: &SockAddr) -> io::Result<()> {
-        if !park::current_chain().is_some() {
+    /// Connects a Unix socket. No event reports room in the listener's queue, and a ring would keep a
+    /// kernel thread for each connect that waits for it. So attempts are repeated, except on a plain thread
+    /// whose wait nothing may end.
+    fn connect_unix(&self, addr: &SockAddr) -> io::Result<()> {
+        park::cancel_point()?;
+        if matches!(park::caller(), Caller::Thread) && !park::may_be_cut() {
             return retry(|| SockRef::from(self).connect(addr));
         }
         current_context::check()?;
