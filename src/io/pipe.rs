@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use std::sync::Arc;
 
-use crate::poll::bytes;
+use crate::poll::bytes::{self, Stream};
 use crate::poll::op::Deadline;
 use crate::poll::seat::{self, Seat};
 use crate::sys::clock::NEVER;
@@ -54,8 +54,8 @@ fn write(seat: &Seat, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
 /// ```
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     if let Some([(reader, its_seat), (writer, seat)]) = seat::pipe()? {
-        let reader = PipeReader(reader, Some(its_seat.into()));
-        return Ok((reader, PipeWriter(writer, Some(seat.into()))));
+        let reader = PipeReader::new(reader, Some(its_seat));
+        return Ok((reader, PipeWriter::new(writer, Some(seat))));
     }
     let (reader, writer) = io::pipe()?;
     Ok((reader.into(), writer.into()))
@@ -83,7 +83,12 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 /// # drop((stdin, writer));
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct PipeReader(OwnedFd, Option<Arc<Seat>>);
+pub struct PipeReader {
+    fd: OwnedFd,
+    /// It need not be a pipe.
+    is_device: bool,
+    seat: Option<Arc<Seat>>,
+}
 
 /// The writing end of a pipe. See [`std::io::PipeWriter`].
 ///
@@ -93,7 +98,12 @@ pub struct PipeReader(OwnedFd, Option<Arc<Seat>>);
 /// # Blocking
 ///
 /// Writing parks the goroutine while the pipe is full; it blocks a plain thread.
-pub struct PipeWriter(OwnedFd, Option<Arc<Seat>>);
+pub struct PipeWriter {
+    fd: OwnedFd,
+    /// It need not be a pipe.
+    is_device: bool,
+    seat: Option<Arc<Seat>>,
+}
 
 impl PipeReader {
     /// Returns another handle to the same end.
@@ -114,7 +124,11 @@ impl PipeReader {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_clone(&self) -> io::Result<PipeReader> {
-        Ok(PipeReader(self.0.try_clone()?, self.1.clone()))
+        Ok(PipeReader {
+            fd: self.fd.try_clone()?,
+            seat: self.seat.clone(),
+            ..*self
+        })
     }
 }
 
@@ -138,23 +152,27 @@ impl PipeWriter {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_clone(&self) -> io::Result<PipeWriter> {
-        Ok(PipeWriter(self.0.try_clone()?, self.1.clone()))
+        Ok(PipeWriter {
+            fd: self.fd.try_clone()?,
+            seat: self.seat.clone(),
+            ..*self
+        })
     }
 }
 
 impl Read for &PipeReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if let Some(seat) = &self.1 {
+        if let Some(seat) = &self.seat {
             return read(seat, &mut [IoSliceMut::new(buf)]);
         }
-        bytes::read(self.as_fd(), buf)
+        bytes::read(self.stream(), buf)
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if let Some(seat) = &self.1 {
+        if let Some(seat) = &self.seat {
             return read(seat, bufs);
         }
-        bytes::read_vectored(self.as_fd(), bufs)
+        bytes::read_vectored(self.stream(), bufs)
     }
 }
 
@@ -170,17 +188,17 @@ impl Read for PipeReader {
 
 impl Write for &PipeWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        if let Some(seat) = &self.1 {
+        if let Some(seat) = &self.seat {
             return write(seat, &[IoSlice::new(buf)]);
         }
-        bytes::write(self.as_fd(), buf)
+        bytes::write(self.stream(), buf)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        if let Some(seat) = &self.1 {
+        if let Some(seat) = &self.seat {
             return write(seat, bufs);
         }
-        bytes::write_vectored(self.as_fd(), bufs)
+        bytes::write_vectored(self.stream(), bufs)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -205,21 +223,38 @@ impl Write for PipeWriter {
 /// Traits of both ends.
 macro_rules! end {
     ($type:ident) => {
+        impl $type {
+            fn new(fd: OwnedFd, seat: Option<Seat>) -> $type {
+                $type {
+                    is_device: bytes::is_device(fd.as_fd()),
+                    seat: seat.map(Arc::new),
+                    fd,
+                }
+            }
+
+            fn stream(&self) -> Stream<'_> {
+                Stream {
+                    fd: self.as_fd(),
+                    is_device: self.is_device,
+                }
+            }
+        }
+
         impl fmt::Debug for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_tuple(stringify!($type)).field(&self.0).finish()
+                f.debug_tuple(stringify!($type)).field(&self.fd).finish()
             }
         }
 
         impl AsFd for $type {
             fn as_fd(&self) -> BorrowedFd<'_> {
-                self.0.as_fd()
+                self.fd.as_fd()
             }
         }
 
         impl AsRawFd for $type {
             fn as_raw_fd(&self) -> RawFd {
-                self.0.as_raw_fd()
+                self.fd.as_raw_fd()
             }
         }
 
@@ -239,17 +274,17 @@ macro_rules! end {
 
         impl From<OwnedFd> for $type {
             fn from(fd: OwnedFd) -> $type {
-                let seat = seat::adopt(fd.as_fd()).map(Arc::new);
-                $type(fd, seat)
+                let seat = seat::adopt(fd.as_fd());
+                $type::new(fd, seat)
             }
         }
 
         impl From<$type> for OwnedFd {
             fn from(end: $type) -> OwnedFd {
-                if let Some(seat) = &end.1 {
-                    seat.give_away(end.0.as_fd());
+                if let Some(seat) = &end.seat {
+                    seat.give_away(end.fd.as_fd());
                 }
-                end.0
+                end.fd
             }
         }
 
