@@ -429,6 +429,11 @@ impl PMetrics {
         }
     }
 
+    /// Whether the P was ever in use: it has run goroutines, or slept.
+    fn has_begun(&self) -> bool {
+        self.dispatches > 0 || self.spawned > 0 || !self.idle_time.is_zero()
+    }
+
     fn add(&mut self, o: &PMetrics) {
         let PMetrics {
             dispatches,
@@ -552,7 +557,7 @@ pub struct NodeMetrics {
     pub os_id: u32,
     /// Its Ps: positions in [`RuntimeMetrics::ps`].
     pub ps: Range<usize>,
-    /// The sum of its Ps' counters.
+    /// The sum of its Ps' counters, including Ps that are no longer in use.
     pub total: PMetrics,
     /// Ps that are idle now.
     pub idle_ps: usize,
@@ -578,11 +583,10 @@ pub struct NodeMetrics {
 }
 
 impl NodeMetrics {
-    fn of(node: &Node, range: Range<usize>, ps: &[PMetrics]) -> NodeMetrics {
-        let total = sum(ps[range.clone()].iter().cloned());
+    fn of(node: &Node, ps: Range<usize>, total: PMetrics) -> NodeMetrics {
         NodeMetrics {
             os_id: node.os_id,
-            ps: range,
+            ps,
             idle_ps: node.idle.n_idle(),
             spinning: node.idle.n_spinning() as usize,
             queue_depth: node.queue.len(),
@@ -706,8 +710,9 @@ pub struct RuntimeMetrics {
     pub ps: Vec<PMetrics>,
     /// Where these Ps are, in the same order.
     pub places: Vec<PPlace>,
-    /// The sum of the counters of Ps that are no longer in use.
-    pub retired: PMetrics,
+    /// Where the Ps are that were in use and are not now, and their counters. A P that comes back counts on
+    /// from there.
+    pub retired: Vec<(PPlace, PMetrics)>,
     /// One entry per NUMA node on which Ps may be.
     pub nodes: Vec<NodeMetrics>,
     /// One entry per label, in the order in which they were first used.
@@ -747,23 +752,29 @@ pub struct RuntimeMetrics {
 impl RuntimeMetrics {
     pub(crate) fn of(sched: &Sched) -> RuntimeMetrics {
         // Asked once, so that each P is counted once, also one that comes or leaves now.
-        let in_use: Vec<&P> = sched.ps_in_use().collect();
-        let position = |idx: usize| in_use.partition_point(|p| p.idx < idx);
-        let is_in_use = |p: &&P| in_use.get(position(p.idx)).is_some_and(|q| q.idx == p.idx);
-        let ps: Vec<_> = in_use.iter().map(|p| PMetrics::of(p)).collect();
-        let places = in_use.iter().map(|p| PPlace::of(sched, p)).collect();
-        let range = |node: &Node| position(node.ps.start)..position(node.ps.end);
+        let in_use: Vec<usize> = sched.ps_in_use().map(|p| p.idx).collect();
+        let all: Vec<_> = sched.ps.iter().map(PMetrics::of).collect();
+        let position = |idx: usize| in_use.partition_point(|&used| used < idx);
         let nodes: Vec<_> = sched
             .nodes
             .iter()
-            .map(|node| NodeMetrics::of(node, range(node), &ps))
+            .map(|node| {
+                let total = sum(&all[node.ps.clone()]);
+                NodeMetrics::of(node, position(node.ps.start)..position(node.ps.end), total)
+            })
             .collect();
+        let places = sched.ps.iter().map(|p| PPlace::of(sched, p));
+        let (used, mut retired): (Vec<_>, Vec<_>) = places
+            .zip(all)
+            .partition(|(place, _)| in_use.binary_search(&place.index).is_ok());
+        retired.retain(|(_, p)| p.has_begun());
+        let (places, ps) = used.into_iter().unzip();
         RuntimeMetrics {
             poller: match sched.ps.iter().any(|p| p.poller.is_epoll()) {
                 true => Poller::Epoll,
                 false => Poller::IoUring,
             },
-            retired: sum(sched.ps.iter().filter(|p| !is_in_use(p)).map(PMetrics::of)),
+            retired,
             labels: sched.labels().iter().map(|l| LabelMetrics::of(l)).collect(),
             cpu_accounting: sched.config.cpu_accounting,
             cpu_time_without_p: Duration::from_nanos(sched.accounts.without_p_ns.load(Relaxed)),
@@ -786,13 +797,13 @@ impl RuntimeMetrics {
     /// The sum of all Ps' counters, including Ps that are no longer in use.
     #[must_use]
     pub fn total(&self) -> PMetrics {
-        sum(self.ps.iter().chain([&self.retired]).cloned())
+        sum(self.ps.iter().chain(self.retired.iter().map(|(_, p)| p)))
     }
 }
 
-fn sum(all: impl Iterator<Item = PMetrics>) -> PMetrics {
+fn sum<'a>(all: impl IntoIterator<Item = &'a PMetrics>) -> PMetrics {
     let mut total = PMetrics::default();
-    all.for_each(|p| total.add(&p));
+    all.into_iter().for_each(|p| total.add(p));
     total
 }
 

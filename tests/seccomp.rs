@@ -521,3 +521,35 @@ fn pipes_and_files_without_preadv2_and_pwritev2() {
         assert!(read == std::fs::read(&me).unwrap());
     });
 }
+
+/// Whether a stream is a device is asked when its handle is made.
+#[test]
+fn reads_and_writes_do_not_ask_what_a_stream_is() {
+    if child_case().is_none() {
+        let name = "reads_and_writes_do_not_ask_what_a_stream_is";
+        child_passes_with_io(name, "io_uring", None);
+        child_passes_with_io(name, "epoll", Some("epoll"));
+        return;
+    }
+    let _guard = hang_guard();
+    runtime(1).run(|| {
+        let (mut reader, mut writer) = windlass::io::pipe().unwrap();
+        let mut file =
+            windlass::fs::File::from(std::os::fd::OwnedFd::from(reader.try_clone().unwrap()));
+        for syscall in [
+            libc::SYS_fstat,
+            libc::SYS_newfstatat,
+            libc::SYS_statx,
+            libc::SYS_ioctl,
+        ] {
+            deny(syscall, libc::ENOSYS);
+        }
+        let mut byte = [0];
+        for _ in 0..3 {
+            writer.write_all(b"ab").unwrap();
+            reader.read_exact(&mut byte).unwrap();
+            file.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, *b"b");
+        }
+    });
+}

@@ -13,6 +13,7 @@ use super::metadata::Metadata;
 use super::transfer::Raw;
 use crate::context::shield;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
+use crate::poll::bytes::Stream;
 use crate::poll::ready::look_for;
 use crate::sched::wait::offload::offload_long;
 use crate::sys::clock::{self, NEVER};
@@ -481,6 +482,11 @@ impl File {
 
     pub(crate) fn kind(&self) -> Kind {
         self.0.kind
+    }
+
+    /// Returns the file for reads and writes that may wait for ever.
+    pub(crate) fn stream(&self) -> Stream<'_> {
+        self.0.stream()
     }
 }
 

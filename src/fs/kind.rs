@@ -14,9 +14,11 @@ pub(crate) enum Kind {
     Cached,
     /// As `Cached`, opened with `O_DIRECT`: every transfer waits for the disk.
     Direct,
-    /// A pipe, FIFO, terminal, socket or other device: a call may wait forever.
+    /// A pipe, FIFO or socket: a call may wait forever.
     Stream,
-    /// As `Stream`, opened with `O_NONBLOCK`: no call waits. A request to the ring would wait.
+    /// As `Stream`: a terminal or another device.
+    Device,
+    /// As `Stream` or `Device`, opened with `O_NONBLOCK`: no call waits. A request to the ring would wait.
     Nonblocking,
 }
 
@@ -26,7 +28,7 @@ impl Kind {
     /// Makes two system calls. They may wait for a server only if the file is on one.
     pub(super) fn of(file: &fs::File) -> (Kind, bool) {
         let (Ok(metadata), Ok(flags)) = (file.metadata(), file::flags(file.as_fd())) else {
-            return (Kind::Stream, false);
+            return (Kind::Device, false);
         };
         let kind = Kind::new(metadata.file_type(), flags);
         let is_remote = kind.is_on_disk() && mounts::is_remote_device(metadata.dev());
@@ -38,12 +40,19 @@ impl Kind {
         matches!(self, Kind::Cached | Kind::Direct)
     }
 
+    /// Whether a call may wait for ever. Such a call is made by `poll::bytes`.
+    pub(super) fn is_stream(self) -> bool {
+        matches!(self, Kind::Stream | Kind::Device)
+    }
+
     /// Returns the kind of a file from its type and its status flags.
     pub(super) fn new(file_type: fs::FileType, flags: i32) -> Kind {
         let t = file_type;
         if !(t.is_file() || t.is_dir() || t.is_block_device() || t.is_symlink()) {
             if flags & libc::O_NONBLOCK != 0 {
                 Kind::Nonblocking
+            } else if t.is_char_device() {
+                Kind::Device
             } else {
                 Kind::Stream
             }

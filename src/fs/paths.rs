@@ -121,7 +121,7 @@ pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
         .truncate(true)
         .mode(metadata.permissions().mode())
         .open(to)?;
-    if matches!(target.kind(), Kind::Stream | Kind::Nonblocking) {
+    if target.kind().is_stream() || target.kind() == Kind::Nonblocking {
         return io::copy(&mut &source, &mut &target);
     }
     if target.metadata()?.is_file() {

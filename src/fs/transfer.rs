@@ -34,8 +34,9 @@ use super::section::{check_before_call, choose};
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::netpoll::sqe::{HERE, Request};
+use crate::poll::bytes::{self, Stream};
+use crate::poll::op;
 use crate::poll::socket::{MAX_BUFFERS, MAX_LEN};
-use crate::poll::{bytes, op};
 use crate::sched::wait::handoff;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller};
@@ -181,7 +182,7 @@ impl Raw {
         let len = buf.len().min(MAX_LEN);
         let buf = &mut buf[..len];
         match (self.kind, self.goroutine()) {
-            (Kind::Stream, g) if !buf.is_empty() => {
+            (kind, g) if kind.is_stream() && !buf.is_empty() => {
                 let request = self.read_request(buf, HERE);
                 // SAFETY: the buffer is borrowed by the caller until this returns.
                 unsafe { self.run(g, request, deadline_ns) }
@@ -287,7 +288,7 @@ impl Raw {
         let deadline_ns = check(&self.read_deadline_ns)?;
         on_simulated_file!(self, file => file.read_vectored(bufs));
         match (self.kind, self.goroutine()) {
-            (Kind::Stream, g) if bufs.iter().any(|buf| !buf.is_empty()) => {
+            (kind, g) if kind.is_stream() && bufs.iter().any(|buf| !buf.is_empty()) => {
                 let request = Request::Readv {
                     fd: self.fd(),
                     iovec: bufs.as_ptr().cast(),
@@ -307,7 +308,9 @@ impl Raw {
         on_simulated_file!(self, file => file.write(buf));
         let buf = &buf[..buf.len().min(MAX_LEN)];
         match (self.kind, self.goroutine()) {
-            (Kind::Stream, g) if !buf.is_empty() => self.write_ring(g, buf, HERE, deadline_ns),
+            (kind, g) if kind.is_stream() && !buf.is_empty() => {
+                self.write_ring(g, buf, HERE, deadline_ns)
+            }
             _ => self.call(|| (&*self.file).write(buf)),
         }
     }
@@ -345,7 +348,7 @@ impl Raw {
         let deadline_ns = check(&self.write_deadline_ns)?;
         on_simulated_file!(self, file => file.write_vectored(bufs));
         match (self.kind, self.goroutine()) {
-            (Kind::Stream, g) if bufs.iter().any(|buf| !buf.is_empty()) => {
+            (kind, g) if kind.is_stream() && bufs.iter().any(|buf| !buf.is_empty()) => {
                 let request = Request::Writev {
                     fd: self.fd(),
                     iovec: bufs.as_ptr().cast(),
@@ -396,6 +399,13 @@ impl Raw {
         unsafe { op::run(g, request, NEVER) }.map(drop)
     }
 
+    pub(super) fn stream(&self) -> Stream<'_> {
+        Stream {
+            fd: self.file.as_fd(),
+            is_device: self.kind == Kind::Device,
+        }
+    }
+
     /// Runs a read or write: parks the goroutine `g`, or blocks a plain thread.
     ///
     /// # Safety
@@ -404,8 +414,8 @@ impl Raw {
     unsafe fn run(&self, g: Option<GRef>, request: Request, deadline_ns: u64) -> io::Result<usize> {
         match g {
             // SAFETY: by this function's contract.
-            Some(g) if self.kind == Kind::Stream => unsafe {
-                bytes::run(g, self.file.as_fd(), request, deadline_ns)
+            Some(g) if self.kind.is_stream() => unsafe {
+                bytes::run(g, self.stream(), request, deadline_ns)
             },
             // SAFETY: as above.
             Some(g) => unsafe { op::run(g, request, deadline_ns) }.map(|done| done.n),

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use std::sync::Arc;
 
-use crate::poll::bytes;
+use crate::poll::bytes::{self, Stream};
 use crate::poll::op::Deadline;
 use crate::poll::sim_socket::{self, SimSocket};
 use crate::sys::clock::NEVER;
@@ -55,8 +55,8 @@ fn write(sim: &SimSocket, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
 /// ```
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     if let Some([(reader, reader_sim), (writer, sim)]) = sim_socket::pipe()? {
-        let reader = PipeReader(reader, Some(reader_sim.into()));
-        return Ok((reader, PipeWriter(writer, Some(sim.into()))));
+        let reader = PipeReader::new(reader, Some(reader_sim));
+        return Ok((reader, PipeWriter::new(writer, Some(sim))));
     }
     let (reader, writer) = io::pipe()?;
     Ok((reader.into(), writer.into()))
@@ -84,7 +84,12 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 /// # drop((stdin, writer));
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct PipeReader(OwnedFd, Option<Arc<SimSocket>>);
+pub struct PipeReader {
+    fd: OwnedFd,
+    /// It need not be a pipe.
+    is_device: bool,
+    sim: Option<Arc<SimSocket>>,
+}
 
 /// The writing end of a pipe. See [`std::io::PipeWriter`].
 ///
@@ -94,7 +99,12 @@ pub struct PipeReader(OwnedFd, Option<Arc<SimSocket>>);
 /// # Blocking
 ///
 /// Writing parks the goroutine while the pipe is full; it blocks a plain thread.
-pub struct PipeWriter(OwnedFd, Option<Arc<SimSocket>>);
+pub struct PipeWriter {
+    fd: OwnedFd,
+    /// It need not be a pipe.
+    is_device: bool,
+    sim: Option<Arc<SimSocket>>,
+}
 
 impl PipeReader {
     /// Returns another handle to the same end.
@@ -115,7 +125,11 @@ impl PipeReader {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_clone(&self) -> io::Result<PipeReader> {
-        Ok(PipeReader(self.0.try_clone()?, self.1.clone()))
+        Ok(PipeReader {
+            fd: self.fd.try_clone()?,
+            sim: self.sim.clone(),
+            ..*self
+        })
     }
 }
 
@@ -139,39 +153,43 @@ impl PipeWriter {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_clone(&self) -> io::Result<PipeWriter> {
-        Ok(PipeWriter(self.0.try_clone()?, self.1.clone()))
+        Ok(PipeWriter {
+            fd: self.fd.try_clone()?,
+            sim: self.sim.clone(),
+            ..*self
+        })
     }
 }
 
 impl Read for &PipeReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if let Some(sim) = &self.1 {
+        if let Some(sim) = &self.sim {
             return read(sim, &mut [IoSliceMut::new(buf)]);
         }
-        bytes::read(self.as_fd(), buf)
+        bytes::read(self.stream(), buf)
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if let Some(sim) = &self.1 {
+        if let Some(sim) = &self.sim {
             return read(sim, bufs);
         }
-        bytes::read_vectored(self.as_fd(), bufs)
+        bytes::read_vectored(self.stream(), bufs)
     }
 }
 
 impl Write for &PipeWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        if let Some(sim) = &self.1 {
+        if let Some(sim) = &self.sim {
             return write(sim, &[IoSlice::new(buf)]);
         }
-        bytes::write(self.as_fd(), buf)
+        bytes::write(self.stream(), buf)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        if let Some(sim) = &self.1 {
+        if let Some(sim) = &self.sim {
             return write(sim, bufs);
         }
-        bytes::write_vectored(self.as_fd(), bufs)
+        bytes::write_vectored(self.stream(), bufs)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -185,28 +203,45 @@ write_by_reference!(PipeWriter);
 /// Traits of both ends.
 macro_rules! end {
     ($type:ident) => {
-        impl fmt::Debug for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_tuple(stringify!($type)).field(&self.0).finish()
+        impl $type {
+            fn new(fd: OwnedFd, sim: Option<SimSocket>) -> $type {
+                $type {
+                    is_device: bytes::is_device(fd.as_fd()),
+                    sim: sim.map(Arc::new),
+                    fd,
+                }
+            }
+
+            fn stream(&self) -> Stream<'_> {
+                Stream {
+                    fd: self.as_fd(),
+                    is_device: self.is_device,
+                }
             }
         }
 
-        fd_traits!($type, |this| this.0);
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($type)).field(&self.fd).finish()
+            }
+        }
+
+        fd_traits!($type, |this| this.fd);
         from_raw_fd!($type);
 
         impl From<OwnedFd> for $type {
             fn from(fd: OwnedFd) -> $type {
-                let sim = sim_socket::adopt(fd.as_fd()).map(Arc::new);
-                $type(fd, sim)
+                let sim = sim_socket::adopt(fd.as_fd());
+                $type::new(fd, sim)
             }
         }
 
         impl From<$type> for OwnedFd {
             fn from(end: $type) -> OwnedFd {
-                if let Some(sim) = &end.1 {
-                    sim.give_away(end.0.as_fd());
+                if let Some(sim) = &end.sim {
+                    sim.give_away(end.fd.as_fd());
                 }
-                end.0
+                end.fd
             }
         }
 

@@ -14,8 +14,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::pipe_pool::{Middle, PIPE_BYTES};
-use crate::poll::bytes;
-use crate::poll::fd::{Direction, Fd, Splicing};
+use crate::poll::bytes::{self, Stream};
+use crate::poll::fd::{Direction, Fd, NonBlocking};
 use crate::poll::limit::Deadline;
 use crate::poll::waits::Waits;
 use crate::sched::wait::park;
@@ -44,7 +44,7 @@ impl<'a> End<'a> {
         }
     }
 
-    fn non_blocking(self) -> io::Result<Option<Splicing<'a>>> {
+    fn non_blocking(self) -> io::Result<Option<NonBlocking<'a>>> {
         match self {
             End::Socket(fd) => fd.splicing().map(Some),
             End::Pipe(_) => Ok(None),
@@ -92,7 +92,7 @@ impl<'a> End<'a> {
             End::Socket(fd) => {
                 retry(|| socket::recv_now(fd.as_fd(), buf.as_mut_ptr(), buf.len(), 0))
             }
-            End::Pipe(fd) => bytes::read(fd, buf),
+            End::Pipe(fd) => bytes::read(Stream::of_pipe(fd), buf),
         }
     }
 
@@ -103,7 +103,7 @@ impl<'a> End<'a> {
             self.check(Direction::Write)?;
             let written = match self {
                 End::Socket(fd) => retry(|| socket::send_now(fd.as_fd(), bytes)),
-                End::Pipe(fd) => bytes::write(fd, bytes),
+                End::Pipe(fd) => bytes::write(Stream::of_pipe(fd), bytes),
             };
             if is_would_block(&written) {
                 self.wait(Direction::Write, &mut waits)?;
@@ -308,7 +308,7 @@ fn round_by_buffer(
 fn write_out(middle: &mut Middle, to: End<'_>, n_copied: &mut u64) -> io::Result<()> {
     let mut buf = vec![0; middle.n_inside().min(BUFFER_BYTES)];
     while middle.n_inside() > 0 {
-        let n = bytes::read(middle.reader(), &mut buf)?;
+        let n = bytes::read(Stream::of_pipe(middle.reader()), &mut buf)?;
         middle.remove(n);
         to.write_all(&buf[..n], n_copied)?;
     }

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use super::reentrant::Reentrant;
 use crate::bubble;
 use crate::loom::native::{LazyLock, PoisonError};
-use crate::poll::bytes;
+use crate::poll::bytes::{self, Stream};
 use crate::sched::wait::park;
 use crate::sync::waitlist::WaitError;
 use crate::sync::{Mutex, MutexGuard};
@@ -312,19 +312,20 @@ fn unless_closed<T>(r: io::Result<T>, closed: T) -> io::Result<T> {
     }
 }
 
-/// The standard input without its buffer.
+/// The standard input without its buffer. Its descriptor may be another one's at any time (`dup2`), so its
+/// kind is not remembered. It is the same with the other streams.
 #[derive(Debug)]
 struct RawInput;
 
 impl Read for RawInput {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         refuse_in_simulation();
-        unless_closed(bytes::read(Stdin(()).as_fd(), buf), 0)
+        unless_closed(bytes::read(Stream::of(Stdin(()).as_fd()), buf), 0)
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         refuse_in_simulation();
-        unless_closed(bytes::read_vectored(Stdin(()).as_fd(), bufs), 0)
+        unless_closed(bytes::read_vectored(Stream::of(Stdin(()).as_fd()), bufs), 0)
     }
 }
 
@@ -455,13 +456,13 @@ macro_rules! output {
         impl Write for $lock<'_> {
             fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
                 $before();
-                unless_closed(bytes::write(self.as_fd(), buf), buf.len())
+                unless_closed(bytes::write(Stream::of(self.as_fd()), buf), buf.len())
             }
 
             fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
                 $before();
                 let all = bufs.iter().map(|buf| buf.len()).sum();
-                unless_closed(bytes::write_vectored(self.as_fd(), bufs), all)
+                unless_closed(bytes::write_vectored(Stream::of(self.as_fd()), bufs), all)
             }
 
             fn write_fmt(&mut self, args: fmt::Arguments<'_>) -> io::Result<()> {

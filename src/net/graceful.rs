@@ -17,6 +17,8 @@ use super::unix::{UnixListener, UnixStream};
 use crate::context::{self, CancelRef, Context};
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Arc, OnceLock};
+use crate::poll::op::Deadline;
+use crate::poll::ready;
 use crate::sched::wait::spawn;
 use crate::sync::WaitGroup;
 use crate::sys::{clock, socket};
@@ -57,10 +59,6 @@ const MAX_QUEUED: usize = 1 << 16;
 /// second, and is then refused, or served by another process that listens at the port. A connection is
 /// still reset if its handshake began before the stop and takes longer than that. The filter is removed
 /// just before the close, because another process may have the same listener.
-///
-/// The listener is left in non-blocking mode (`O_NONBLOCK`), which its clones have as well, and descriptors
-/// that another process has of it. Where it goes on accepting, `set_nonblocking(false)` ends that once all
-/// calls of `serve` have returned.
 ///
 /// Unix sockets have no such filter: a client that connects in the microseconds between the last
 /// accept and the close loses its connection. If no other process serves the path, remove the file
@@ -150,12 +148,10 @@ impl Listener for UnixListener {
 mod sealed {
     use super::{AsFd, Listener, TcpListener, TcpStream, UnixListener, UnixStream, io, socket};
 
-    pub trait Accepts {
+    pub trait Accepts: AsFd {
         fn accept_one(&self) -> io::Result<<Self as Listener>::Stream>
         where
             Self: Listener;
-
-        fn do_not_wait(&self) -> io::Result<()>;
 
         /// Lets no further connections begin. Returns whether there is a way to do that.
         fn hold(&self) -> bool {
@@ -171,10 +167,6 @@ mod sealed {
             self.accept().map(|(stream, _)| stream)
         }
 
-        fn do_not_wait(&self) -> io::Result<()> {
-            self.set_nonblocking(true)
-        }
-
         fn hold(&self) -> bool {
             socket::drop_syns(self.as_fd()).is_ok()
         }
@@ -188,10 +180,6 @@ mod sealed {
     impl Accepts for UnixListener {
         fn accept_one(&self) -> io::Result<UnixStream> {
             self.accept().map(|(stream, _)| stream)
-        }
-
-        fn do_not_wait(&self) -> io::Result<()> {
-            self.set_nonblocking(true)
         }
     }
 }
@@ -408,28 +396,27 @@ impl Graceful {
             true => HALF_OPEN.min(shared.grace),
             false => Duration::ZERO,
         };
-        let (for_half_open, no_wait) =
-            (shared.work.0.with_timeout(patience), Context::background());
-        let (mut until, mut n_queued) = (&for_half_open, 0);
+        let for_half_open = shared.work.0.with_timeout(patience);
+        let mut n_queued = 0;
         while n_queued < MAX_QUEUED {
-            let error = match self.serve_one(&listener, until, handle, site) {
-                Ok(()) => {
-                    n_queued += 1;
-                    continue;
+            let served = match for_half_open.is_done() {
+                false => self.serve_one(&listener, &for_half_open, handle, site),
+                true if !has_connections(&listener)? => return Ok(()),
+                true => {
+                    // Another process may take the connection first.
+                    let soon = Context::background().with_timeout(PAUSE);
+                    self.serve_one(&listener, &soon, handle, site)
                 }
-                Err(error) => error,
             };
-            let waits = until.deadline().is_some();
-            if !waits && error.kind() == io::ErrorKind::WouldBlock {
-                return Ok(());
-            }
+            let Err(error) = served else {
+                n_queued += 1;
+                continue;
+            };
             if is_permanent(&error) {
                 return Err(error);
             }
             shared.outer.run(context::check)?;
-            if waits && until.is_done() {
-                listener.do_not_wait()?;
-                until = &no_wait;
+            if is_by_context(&error) {
                 continue;
             }
             // Connections must not be accepted any more, not even those in the queue.
@@ -541,6 +528,19 @@ impl fmt::Debug for Graceful {
 fn is_permanent(error: &io::Error) -> bool {
     let permanent = [libc::EBADF, libc::EINVAL, libc::ENOTSOCK, libc::EOPNOTSUPP];
     error.raw_os_error().is_some_and(|e| permanent.contains(&e))
+}
+
+/// Whether the kernel has connections in the listener's queue.
+fn has_connections(listener: &impl AsFd) -> io::Result<bool> {
+    match ready::wait_until(
+        listener.as_fd(),
+        libc::POLLIN,
+        Deadline::at(clock::now_ns()),
+    ) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 fn is_by_context(error: &io::Error) -> bool {

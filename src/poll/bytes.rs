@@ -24,88 +24,116 @@ use crate::sys::clock::NEVER;
 use crate::sys::errno::is_would_block;
 use crate::sys::file;
 
+/// A descriptor that bytes are read from or written to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream<'a> {
+    pub(crate) fd: BorrowedFd<'a>,
+    /// Whether it is of a device ([`is_device`]): its owner remembers that.
+    pub(crate) is_device: bool,
+}
+
+impl<'a> Stream<'a> {
+    /// Of a descriptor that nobody knows. Makes a system call.
+    pub(crate) fn of(fd: BorrowedFd<'a>) -> Stream<'a> {
+        let is_device = is_device(fd);
+        Stream { fd, is_device }
+    }
+
+    /// Of a pipe.
+    pub(crate) fn of_pipe(fd: BorrowedFd<'a>) -> Stream<'a> {
+        let is_device = false;
+        Stream { fd, is_device }
+    }
+}
+
+/// Whether a descriptor is of a device, such as a terminal: its calls may block although it polls as ready.
+/// So does what the kernel tells nothing of.
+pub(crate) fn is_device(fd: BorrowedFd<'_>) -> bool {
+    file::is_device(fd.as_raw_fd()).unwrap_or(true)
+}
+
 /// Reads at least one byte; returns 0 at the end.
-pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read(from: Stream<'_>, buf: &mut [u8]) -> io::Result<usize> {
     if buf.is_empty() {
         return Ok(0);
     }
     let len = buf.len().min(MAX_LEN);
     let request = Request::Read {
-        fd: fd.as_raw_fd(),
+        fd: from.fd.as_raw_fd(),
         buf: buf.as_mut_ptr(),
         len: len as u32,
         offset: HERE,
     };
     // SAFETY: the buffer is borrowed until this returns.
-    unsafe { transfer(fd, libc::POLLIN, request) }
+    unsafe { transfer(from, libc::POLLIN, request) }
 }
 
 /// Reads into several buffers. For the end and empty buffers as [`read`].
-pub(crate) fn read_vectored(fd: BorrowedFd<'_>, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+pub(crate) fn read_vectored(from: Stream<'_>, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     if bufs.iter().all(|b| b.is_empty()) {
         return Ok(0);
     }
     let (iovec, len) = (bufs.as_mut_ptr().cast(), bufs.len().min(MAX_BUFFERS));
     let request = Request::Readv {
-        fd: fd.as_raw_fd(),
+        fd: from.fd.as_raw_fd(),
         iovec,
         len: len as u32,
         offset: HERE,
     };
     // SAFETY: the buffers are borrowed until this returns.
-    unsafe { transfer(fd, libc::POLLIN, request) }
+    unsafe { transfer(from, libc::POLLIN, request) }
 }
 
 /// Writes at least one byte, unless the buffer is empty.
-pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
+pub(crate) fn write(to: Stream<'_>, buf: &[u8]) -> io::Result<usize> {
     if buf.is_empty() {
         return Ok(0);
     }
     let len = buf.len().min(MAX_LEN);
     let request = Request::Write {
-        fd: fd.as_raw_fd(),
+        fd: to.fd.as_raw_fd(),
         buf: buf.as_ptr(),
         len: len as u32,
         offset: HERE,
     };
     // SAFETY: the buffer is borrowed until this returns.
-    unsafe { transfer(fd, libc::POLLOUT, request) }
+    unsafe { transfer(to, libc::POLLOUT, request) }
 }
 
 /// Writes from several buffers.
-pub(crate) fn write_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(crate) fn write_vectored(to: Stream<'_>, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     if bufs.iter().all(|b| b.is_empty()) {
         return Ok(0);
     }
     let (iovec, len) = (bufs.as_ptr().cast(), bufs.len().min(MAX_BUFFERS));
     let request = Request::Writev {
-        fd: fd.as_raw_fd(),
+        fd: to.fd.as_raw_fd(),
         iovec,
         len: len as u32,
         offset: HERE,
     };
     // SAFETY: the buffers are borrowed until this returns.
-    unsafe { transfer(fd, libc::POLLOUT, request) }
+    unsafe { transfer(to, libc::POLLOUT, request) }
 }
 
 /// # Safety
 ///
 /// As [`op::run`].
-unsafe fn transfer(fd: BorrowedFd<'_>, events: i16, request: Request) -> io::Result<usize> {
+unsafe fn transfer(stream: Stream<'_>, events: i16, request: Request) -> io::Result<usize> {
     let mut waits = Waits::new(events, Deadline::at(NEVER));
     loop {
         let r = match park::caller() {
             // SAFETY: by this function's contract.
-            Caller::Thread => unsafe { run_on_thread(fd, request, NEVER) },
+            Caller::Thread => unsafe { run_on_thread(stream.fd, request, NEVER) },
             Caller::Goroutine(g) => {
                 // SAFETY: as above.
-                unsafe { run(g, fd, request, NEVER) }
+                unsafe { run(g, stream, request, NEVER) }
             }
         };
         if !is_would_block(&r) {
             return r;
         }
-        waits.wait(fd)?;
+        waits.wait(stream.fd)?;
     }
 }
 
@@ -120,17 +148,17 @@ unsafe fn transfer(fd: BorrowedFd<'_>, events: i16, request: Request) -> io::Res
 /// As [`op::run`].
 pub(crate) unsafe fn run(
     g: GRef,
-    fd: BorrowedFd<'_>,
+    Stream { fd, is_device }: Stream<'_>,
     request: Request,
     deadline_ns: u64,
 ) -> io::Result<usize> {
-    if !is_read(&request) && fd.is_terminal() {
+    if is_device && !is_read(&request) && fd.is_terminal() {
         // The kernel would block the thread inside the scheduler.
         ready::wait_until(fd, libc::POLLOUT, Deadline::at(deadline_ns))?;
         // SAFETY: by this function's contract.
         return handoff::blocking(|| unsafe { run_on_thread(fd, request, deadline_ns) });
     }
-    if is_read(&request) && !op::is_epoll_here() && file::is_device(fd.as_raw_fd())? {
+    if is_device && is_read(&request) && !op::is_epoll_here() {
         // Devices, such as terminals, know no attempt that does not block. A ring would call one that
         // polls as ready, and if another reader was faster, it would block the M's thread and hold
         // its own lock, so that all who use the ring block, too. Here only the goroutine does.

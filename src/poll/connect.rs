@@ -61,18 +61,16 @@ impl Fd {
             (&raw mut storage).cast::<libc::sockaddr_storage>(),
             &raw mut len,
         );
-        let now = || retry(|| socket::accept(self.as_fd(), addr, addr_len));
-        let fd = if self.is_nonblocking() {
-            now()
+        let now = || retry(|| socket::accept_now(self.as_fd(), addr, addr_len));
+        let fd = if let Some(accepted) = self.attempt(now) {
+            accepted
         } else {
             let deadline = self.deadline(Direction::Read)?;
             match park::caller() {
                 Caller::Thread => {
                     // Another accept may take the connection that a poll has reported.
                     let may_end = deadline.ns() != NEVER || park::may_be_cancelled();
-                    if may_end {
-                        self.note_made_nonblocking();
-                    }
+                    let _in_mode = may_end.then(|| self.accepting());
                     let accept: fn(BorrowedFd<'_>, _, _) -> _ = match may_end {
                         true => socket::accept_now,
                         false => socket::accept,
@@ -84,9 +82,7 @@ impl Fd {
                     self.on_thread(libc::POLLIN, deadline, now)
                 }
                 Caller::Goroutine(g) => {
-                    if op::is_epoll_here() {
-                        self.note_made_nonblocking();
-                    }
+                    let _in_mode = op::is_epoll_here().then(|| self.accepting());
                     let request = Request::Accept {
                         fd: self.as_fd().as_raw_fd(),
                         addr: addr.cast(),
@@ -96,7 +92,7 @@ impl Fd {
                     let mut accepted = unsafe { op::run_until(g, request, deadline) };
                     let errno = accepted.as_ref().err().and_then(io::Error::raw_os_error);
                     if errno.is_some_and(is_rings_own) && !op::is_epoll_here() {
-                        self.note_made_nonblocking();
+                        let _in_mode = self.accepting();
                         // SAFETY: as above.
                         accepted = unsafe { op::run_by_attempts(g, request, deadline) };
                     }
@@ -145,14 +141,13 @@ impl Fd {
                 _ => e,
             });
         }
+        if addr.is_unix() {
+            return self.connect_unix(addr);
+        }
         match park::caller() {
             Caller::Thread => {
                 park::cancel_point()?;
-                let sock = SockRef::from(self);
-                if addr.is_unix() {
-                    return self.connect_unix_on_thread(addr);
-                }
-                connect_on_thread(&sock, addr, deadline_ns)
+                connect_on_thread(&SockRef::from(self), addr, deadline_ns)
             }
             Caller::Goroutine(g) => {
                 let request = Request::Connect {
@@ -176,10 +171,12 @@ impl Fd {
         }
     }
 
-    /// Connects a Unix socket on a plain thread. No event reports room in the listener's queue: a
-    /// blocking attempt waits for it, and where a context may end the wait, attempts are repeated.
-    fn connect_unix_on_thread(&self, addr: &SockAddr) -> io::Result<()> {
-        if !park::current_chain().is_some() {
+    /// Connects a Unix socket. No event reports room in the listener's queue, and a ring would keep a
+    /// kernel thread for each connect that waits for it. So attempts are repeated, except on a plain thread
+    /// whose wait nothing may end.
+    fn connect_unix(&self, addr: &SockAddr) -> io::Result<()> {
+        park::cancel_point()?;
+        if matches!(park::caller(), Caller::Thread) && !park::may_be_cancelled() {
             return retry(|| SockRef::from(self).connect(addr));
         }
         current_context::check()?;

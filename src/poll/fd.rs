@@ -55,8 +55,8 @@ struct Shared {
     /// Set for a listener that an accept has put into non-blocking mode: its cookie, which
     /// is also in [`MADE`], if the kernel has cookies.
     made_nonblocking: OnceLock<Option<u64>>,
-    /// The copies that splice from or to the socket now, by handles that share this.
-    splices: Lock<Splices>,
+    /// Locked while the mode changes.
+    mode: Lock<Mode>,
     /// A timeout was set here, so it may differ from the socket's own. Ordering: relaxed, a
     /// setting.
     has_own_timeouts: AtomicBool,
@@ -70,10 +70,11 @@ const POLL_AFTER_WAITS: u8 = 4;
 /// The stream gets no multishot poll.
 const NO_POLL: u8 = u8::MAX;
 
-/// Copies that splice from or to a socket.
+/// The use of non-blocking mode.
 #[derive(Debug, Default)]
-struct Splices {
-    n: usize,
+struct Mode {
+    /// The calls of handles that share this which depend on the mode now: copies that splice, accepts.
+    n_users: usize,
     /// The socket's cookie, if it is listed in [`SPLICED`].
     listed: Option<u64>,
 }
@@ -204,7 +205,7 @@ impl Fd {
             nonblocking: AtomicBool::new(false),
             sends_by_calls: AtomicBool::new(false),
             made_nonblocking: OnceLock::new(),
-            splices: Lock::new(Rank::Mode, Splices::default()),
+            mode: Lock::new(Rank::Mode, Mode::default()),
             has_own_timeouts: AtomicBool::new(false),
             sim,
         })
@@ -426,8 +427,8 @@ impl Fd {
 
     /// Makes calls on this socket and its clones return `WouldBlock` instead of waiting.
     pub(crate) fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        let splices = self.shared.splices.lock();
-        self.set_mode(on || splices.n > 0)?;
+        let mode = self.shared.mode.lock();
+        self.set_mode(on || mode.n_users > 0)?;
         let was_on = self.shared.nonblocking.swap(on, Ordering::Relaxed);
         if was_on != on
             && let Some(&Some(cookie)) = self.shared.made_nonblocking.get()
@@ -446,13 +447,29 @@ impl Fd {
         self.shared.nonblocking.load(Ordering::Relaxed)
     }
 
+    /// Makes an attempt in the mode that was requested, which lasts until the attempt has ended. `None` if
+    /// calls wait.
+    pub(super) fn attempt<T>(&self, attempt: impl FnOnce() -> T) -> Option<T> {
+        if !self.is_nonblocking() {
+            return None;
+        }
+        let mut mode = self.shared.mode.lock();
+        // A clone may have ended the mode.
+        self.is_nonblocking().then(|| {
+            mode.n_users += 1;
+            drop(mode);
+            let _in_mode = NonBlocking(self);
+            attempt()
+        })
+    }
+
     #[inline]
     pub(super) fn sends_by_calls(&self) -> bool {
         self.shared.sends_by_calls.load(Ordering::Relaxed)
     }
 
-    /// Records that an accept puts the listener into non-blocking mode.
-    pub(super) fn note_made_nonblocking(&self) {
+    /// Records that accepts put the listener into non-blocking mode.
+    fn note_made_nonblocking(&self) {
         self.shared.made_nonblocking.get_or_init(|| {
             let cookie = socket2::SockRef::from(self).cookie().ok();
             lock(&MADE).extend(cookie);
@@ -460,7 +477,15 @@ impl Fd {
         });
     }
 
-    /// Sets the socket's mode. It stays non-blocking while a copy splices.
+    /// Begins an accept that puts the listener into non-blocking mode. No clone ends the mode before the
+    /// guard is dropped: an attempt would block its thread.
+    pub(super) fn accepting(&self) -> NonBlocking<'_> {
+        self.note_made_nonblocking();
+        self.shared.mode.lock().n_users += 1;
+        NonBlocking(self)
+    }
+
+    /// Sets the socket's mode. It stays non-blocking while a copy of another handle splices.
     fn set_mode(&self, nonblocking: bool) -> io::Result<()> {
         let socket = socket2::SockRef::from(self);
         let spliced = lock(&SPLICED);
@@ -469,19 +494,19 @@ impl Fd {
     }
 
     /// Puts the socket into non-blocking mode until the guard is dropped.
-    pub(crate) fn splicing(&self) -> io::Result<Splicing<'_>> {
-        let mut splices = self.shared.splices.lock();
-        if splices.n == 0 {
+    pub(crate) fn splicing(&self) -> io::Result<NonBlocking<'_>> {
+        let mut mode = self.shared.mode.lock();
+        if mode.n_users == 0 {
             let socket = socket2::SockRef::from(self);
             let mut spliced = lock(&SPLICED);
             socket.set_nonblocking(true)?;
             if !self.is_nonblocking() {
-                splices.listed = socket.cookie().ok();
-                spliced.extend(splices.listed);
+                mode.listed = socket.cookie().ok();
+                spliced.extend(mode.listed);
             }
         }
-        splices.n += 1;
-        Ok(Splicing(self))
+        mode.n_users += 1;
+        Ok(NonBlocking(self))
     }
 
     #[inline]
@@ -569,15 +594,20 @@ impl Fd {
 
 /// A socket in non-blocking mode.
 #[derive(Debug)]
-pub(crate) struct Splicing<'a>(&'a Fd);
+pub(crate) struct NonBlocking<'a>(&'a Fd);
 
-impl Drop for Splicing<'_> {
+impl Drop for NonBlocking<'_> {
     fn drop(&mut self) {
-        let mut splices = self.0.shared.splices.lock();
-        splices.n -= 1;
-        if splices.n == 0 {
-            remove_one(&mut lock(&SPLICED), splices.listed.take());
-            if !self.0.is_nonblocking() {
+        let Shared {
+            mode,
+            made_nonblocking,
+            ..
+        } = &*self.0.shared;
+        let mut mode = mode.lock();
+        mode.n_users -= 1;
+        if mode.n_users == 0 {
+            remove_one(&mut lock(&SPLICED), mode.listed.take());
+            if !self.0.is_nonblocking() && made_nonblocking.get().is_none() {
                 // Cannot fail: setting the flag has worked on this descriptor.
                 let _ = self.0.set_mode(false);
             }

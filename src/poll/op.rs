@@ -306,7 +306,7 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
 /// final, even if the error is the same: then it was not the ring's. No part of the request was carried
 /// out before.
 ///
-/// A listener is in non-blocking mode by now (`Fd::note_made_nonblocking`).
+/// A listener stays in non-blocking mode meanwhile (`Fd::accepting`).
 ///
 /// # Safety
 ///

@@ -388,7 +388,7 @@ fn read_some(end: &mut Option<File>, bytes: &mut Vec<u8>) -> io::Result<usize> {
     };
     let before = bytes.len();
     bytes.resize(before + PIPE_BYTES, 0);
-    let n = bytes::read(pipe.as_fd(), &mut bytes[before..]);
+    let n = bytes::read(pipe.stream(), &mut bytes[before..]);
     bytes.truncate(before + *n.as_ref().unwrap_or(&0));
     if matches!(n, Ok(0)) {
         *end = None;

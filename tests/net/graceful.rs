@@ -1,4 +1,5 @@
 //! The graceful end of servers.
+#![allow(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,7 +11,8 @@ use socket2::{Domain, Socket, Type};
 #[cfg(feature = "sim")]
 use crate::util::PROMISE;
 use crate::util::{
-    child_case, child_passes, hang_guard, is_simulated, much, run, set_nofile_limit, wait_until,
+    child_case, child_passes, hang_guard, has_rings, is_simulated, much, run, set_nofile_limit,
+    wait_until,
 };
 use windlass::channel::{Receiver, Sender, bounded};
 use windlass::context::{self, Context, Error};
@@ -220,6 +222,34 @@ fn a_stop_before_the_start_serves_the_queue() {
         assert_eq!(server.shutdown(FOREVER), Ok(()));
         // A server without connections ends at once.
         assert_eq!(Graceful::default().shutdown(Duration::ZERO), Ok(()));
+    });
+}
+
+/// Another process may have the listener. (Over epoll, accepts need the mode.)
+#[test]
+fn the_mode_of_the_listener_is_as_it_was() {
+    use std::os::fd::{AsFd, AsRawFd};
+
+    fn check(listener: impl windlass::net::Listener + AsFd) {
+        let shared = listener.as_fd().try_clone_to_owned().unwrap();
+        let server = Graceful::with_grace(FOREVER);
+        server.stop();
+        server.serve(listener, |_, _| ()).unwrap();
+        // SAFETY: takes a descriptor and plain numbers.
+        let flags = unsafe { libc::fcntl(shared.as_raw_fd(), libc::F_GETFL) };
+        assert_eq!(flags & libc::O_NONBLOCK, 0);
+    }
+    if !has_rings() {
+        return;
+    }
+    run(2, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        check(listener);
+        drop(client);
+        let path = std::env::temp_dir().join(format!("windlass-graceful-{}", std::process::id()));
+        check(UnixListener::bind(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
     });
 }
 
@@ -626,6 +656,7 @@ crate::inside::tests! {
     serve_on_a_plain_thread_panics_at_once: "it has no goroutine",
     the_deadline_cancels_what_is_left,
     a_stop_before_the_start_serves_the_queue,
+    the_mode_of_the_listener_is_as_it_was: "it asks the kernel for the mode",
     a_broken_listener_ends_the_loop,
     contexts_end_the_server,
     panics_of_handlers_are_counted_as_ends,

@@ -11,6 +11,7 @@ use windlass::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{Pattern, hang_guard, run, runtime, wait_until};
+use windlass::context::Context;
 use windlass::net::{TcpListener, TcpStream};
 use windlass::{blocking, spawn, task, yield_now};
 
@@ -997,6 +998,32 @@ fn nonblocking_makes_one_attempt() {
     crate::util::on_thread_and_goroutine(2, check);
 }
 
+/// Else it would block its thread, out of reach of deadlines and contexts, until a connection comes.
+#[test]
+fn an_accept_without_connections_ends_while_a_clone_changes_the_mode() {
+    run(2, || {
+        let (listener, _) = listener();
+        let clone = listener.try_clone().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let changes = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                clone.set_nonblocking(true).unwrap();
+                clone.set_nonblocking(false).unwrap();
+            }
+        });
+        let moment = Duration::from_micros(50);
+        for _ in 0..5000 {
+            let ctx = Context::background().with_timeout(moment);
+            let error = ctx.run(|| listener.accept()).unwrap_err();
+            let kinds = [ErrorKind::WouldBlock, ErrorKind::TimedOut];
+            assert!(kinds.contains(&error.kind()), "{error}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        blocking(|| changes.join()).unwrap();
+    });
+}
+
 /// A socket that was in non-blocking mode elsewhere waits after `set_nonblocking(false)`.
 #[test]
 fn nonblocking_sockets_of_std_can_be_made_to_wait() {
@@ -1322,6 +1349,7 @@ crate::inside::tests! {
     conversions_keep_the_mode_and_the_timeouts: "it calls std's sockets",
     a_stream_given_to_std_blocks_as_std_has_it: "it uses threads",
     nonblocking_makes_one_attempt: "it uses threads",
+    an_accept_without_connections_ends_while_a_clone_changes_the_mode: "it uses threads",
     nonblocking_sockets_of_std_can_be_made_to_wait: "it calls std's sockets",
     options,
     ipv6_where_there_is_one,

@@ -456,7 +456,17 @@ fn cpu_time() -> Duration {
     Duration::new(used.tv_sec.cast_unsigned(), used.tv_nsec as u32)
 }
 
-/// Neither threads nor time.
+/// Checks that `n` goroutines which wait need neither threads nor time.
+fn wait_at_no_cost(n: usize) {
+    windlass::sleep(Duration::from_millis(100));
+    let before = cpu_time();
+    windlass::sleep(Duration::from_secs(1));
+    let used = cpu_time() - before;
+    assert!(used < Duration::from_millis(300), "{used:?}");
+    let n_threads = crate::util::n_threads();
+    assert!(n_threads < n / 4, "{n_threads} threads");
+}
+
 #[test]
 fn datagram_senders_that_wait_cost_nothing() {
     const SENDERS: usize = 200;
@@ -471,14 +481,35 @@ fn datagram_senders_that_wait_cost_nothing() {
             let waits = Waits::new(&place, i % 2 == 0);
             spawn(move || drop(waits.send()));
         }
-        windlass::sleep(Duration::from_millis(100));
-        let before = cpu_time();
-        windlass::sleep(Duration::from_secs(1));
-        let used = cpu_time() - before;
-        assert!(used < Duration::from_millis(300), "{used:?}");
-        let n_threads = crate::util::n_threads();
-        assert!(n_threads < SENDERS / 4, "{n_threads} threads");
+        wait_at_no_cost(SENDERS);
         drop(receiver);
+    });
+}
+
+#[test]
+fn connects_that_wait_cost_nothing() {
+    const CLIENTS: usize = 300;
+    if child_case().is_none() {
+        crate::util::child_passes("connects_that_wait_cost_nothing", "");
+        return;
+    }
+    run(2, || {
+        let addr = abstract_addr("crowded");
+        let listener = UnixListener::bind_addr(&addr).unwrap();
+        socket2::SockRef::from(&listener).listen(1).unwrap();
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let addr = addr.clone();
+                spawn(move || UnixStream::connect_addr(&addr).unwrap())
+            })
+            .collect();
+        wait_at_no_cost(CLIENTS);
+        for _ in 0..CLIENTS {
+            listener.accept().unwrap();
+        }
+        for client in clients {
+            client.join().unwrap();
+        }
     });
 }
 
@@ -730,6 +761,7 @@ crate::inside::tests! {
     datagrams_of_senders_that_wait_arrive_whole_and_in_order: "it converts sockets into others",
     the_wait_of_a_datagram_sender_ends: "it has runtimes of its own",
     datagram_senders_that_wait_cost_nothing: "it has a process of its own",
+    connects_that_wait_cost_nothing: "it has a process of its own",
     a_datagram_socket_that_is_shut_for_reading_receives_nothing: "it has a process of its own",
     descriptors_travel: "it asks that small reads are whole",
     descriptors_of_senders_are_closed: "it has a process of its own",

@@ -699,6 +699,60 @@ fn errors_of_datagrams_to_others() {
     });
 }
 
+/// The results of datagrams from each kind of socket to each kind of address, one a line.
+fn datagrams_to_each_address() -> Vec<String> {
+    let receiver = UdpSocket::bind("[::]:0").unwrap();
+    receiver.set_read_timeout(Some(20 * MS)).unwrap();
+    let port = receiver.local_addr().unwrap().port();
+    let number = |e: io::Error| (e.kind(), e.raw_os_error());
+    let ip = |addr: io::Result<SocketAddr>| addr.map(|addr| addr.ip()).map_err(number);
+    let mut results = Vec::new();
+    for from in ["0.0.0.0:0", "127.0.0.1:0", "[::]:0", "[::1]:0"] {
+        for to in [
+            "0.0.0.0",
+            "127.0.0.1",
+            "[::]",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+        ] {
+            for port in [port, 0] {
+                let to = format!("{to}:{port}").parse::<SocketAddr>().unwrap();
+                let received = |sent: io::Result<usize>| match sent {
+                    Ok(_) => Ok(ip(receiver.recv_from(&mut [0]).map(|(_, from)| from))),
+                    Err(e) => Err(number(e)),
+                };
+                let socket = UdpSocket::bind(from).unwrap();
+                let sent = received(socket.send_to(b"x", to));
+                let connected = socket.connect(to).map_err(number);
+                let (here, peer) = (ip(socket.local_addr()), ip(socket.peer_addr()));
+                let then_sent = received(socket.send(b"x"));
+                let (to, port) = (to.ip(), if port == 0 { "port 0" } else { "a port" });
+                results.push(format!(
+                    "{from} to {to}, {port}: sent {sent:?}, connected {connected:?} \
+                     from {here:?} to {peer:?}, sent {then_sent:?}"
+                ));
+            }
+        }
+    }
+    results
+}
+
+#[test]
+fn datagrams_to_addresses_of_each_kind() {
+    if util::run(1, || UdpSocket::bind("[::1]:0").is_err()) {
+        return; // The machine has no IPv6.
+    }
+    let kernels = util::run(2, datagrams_to_each_address);
+    let check = move || {
+        for (simulated, kernels) in datagrams_to_each_address().iter().zip(&kernels) {
+            assert_eq!(simulated, kernels);
+        }
+    };
+    if let Err(failure) = Sim::new(PROMISE).seeds(2).run(check) {
+        panic!("{failure}");
+    }
+}
+
 #[test]
 fn the_largest_datagrams() {
     both(|| {

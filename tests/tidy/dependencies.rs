@@ -67,7 +67,7 @@ fn is_macro(target: &Value) -> bool {
 }
 
 /// The packages that users depend on.
-const LIBRARIES: &[&str] = &["windlass", "windlass-hyper", "windlass-tracing"];
+const ROOTS: &[&str] = &["windlass", "windlass-hyper", "windlass-tracing"];
 
 /// The identifiers of the packages that a user's program is linked with: the libraries, and what they
 /// depend on but for tests, build scripts and macros.
@@ -83,10 +83,10 @@ fn for_users(metadata: &Value) -> BTreeSet<&str> {
         .collect();
     let mut open: Vec<&str> = list(&metadata["packages"])
         .iter()
-        .filter(|package| LIBRARIES.contains(&text(&package["name"])))
+        .filter(|package| ROOTS.contains(&text(&package["name"])))
         .map(|package| text(&package["id"]))
         .collect();
-    assert_eq!(open.len(), LIBRARIES.len());
+    assert_eq!(open.len(), ROOTS.len());
     let mut found = BTreeSet::new();
     while let Some(id) = open.pop() {
         if !found.insert(id) {

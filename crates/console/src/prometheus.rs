@@ -1,7 +1,7 @@
 //! `/metrics`: the counters in Prometheus' text format.
 //!
-//! Counters of a P have the labels `p` and `node`; those of Ps that are no longer in use are summed up as
-//! the P `retired`, so that sums never fall. Histograms are those of all Ps together.
+//! Counters of a P have the labels `p` and `node`. A P that is no longer in use keeps its samples, so that
+//! none ever falls. Histograms are those of all Ps together.
 
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -457,13 +457,14 @@ const CPU: OfP = (
 );
 
 fn about_ps(out: &mut Exposition, m: &RuntimeMetrics) {
-    let mut rows: Vec<(String, String, &PMetrics)> = Vec::new();
-    for (place, p) in m.places.iter().zip(&m.ps) {
-        rows.push((place.index.to_string(), place.node.to_string(), p));
-    }
-    if m.retired.dispatches > 0 || m.retired.spawned > 0 {
-        rows.push(("retired".to_owned(), String::new(), &m.retired));
-    }
+    let in_use = m.places.iter().zip(&m.ps);
+    let retired = m.retired.iter().map(|(place, p)| (place, p));
+    let mut rows: Vec<_> = in_use.chain(retired).collect();
+    rows.sort_by_key(|(place, _)| place.index);
+    let rows: Vec<(String, String, &PMetrics)> = rows
+        .into_iter()
+        .map(|(place, p)| (place.index.to_string(), place.node.to_string(), p))
+        .collect();
     let cpu = m.cpu_accounting.then_some(&CPU);
     for (name, kind, help, value) in OF_PS.iter().chain(cpu) {
         out.begin(name, kind, help);

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -143,6 +144,40 @@ fn check_exposition(text: &str) {
         }
     }
     assert!(described.len() > 40);
+}
+
+/// The counters of a text, by name and labels.
+fn counters(text: &str) -> HashMap<&str, f64> {
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter(|(series, _)| series.split('{').next().unwrap().ends_with("_total"))
+        .map(|(series, value)| (series, value.parse().unwrap()))
+        .collect()
+}
+
+/// A rate is computed from two readings, also if a P left or came back between them.
+#[test]
+fn no_counter_falls_or_goes_when_ps_come_and_go() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let (server, addr) = console(&rt);
+    let mut before = get(addr, "/metrics").text().to_owned();
+    for n in [2, 1, 2] {
+        wait_until(|| rt.set_processors(n).is_ok());
+        rt.run(|| {
+            let some: Vec<_> = (0..100).map(|_| spawn(windlass::yield_now)).collect();
+            some.into_iter().for_each(|task| task.join().unwrap());
+        });
+        let now = get(addr, "/metrics").text().to_owned();
+        let later = counters(&now);
+        for (series, value) in counters(&before) {
+            let now = later.get(series).copied();
+            assert!(now >= Some(value), "{series}: {value}, then {now:?}");
+        }
+        before = now;
+    }
+    server.shutdown();
 }
 
 #[test]

@@ -60,6 +60,13 @@ impl Socket {
         })
     }
 
+    /// Whether it has nothing to do with IPv4: by an option, or because it is bound to an address of IPv6.
+    pub(super) fn is_only_v6(&self) -> bool {
+        let is_v6s = |local: SocketAddr| local.is_ipv6() && !local.ip().is_unspecified();
+        self.local().is_some_and(is_v6s)
+            || self.local().is_none_or(|local| local.is_ipv6()) && self.option(|s| s.only_v6())
+    }
+
     fn takes_any(&self, local: SocketAddr, ip: IpAddr) -> bool {
         local.ip().is_unspecified()
             && (local.is_ipv4() == ip.is_ipv4() || local.is_ipv6() && !self.option(|s| s.only_v6()))
@@ -193,7 +200,7 @@ impl Network {
                 Some(peer) => Ok(Address::Ip(shown(peer, tcp.is_v6))),
                 None => Err(not_connected()),
             },
-            Kind::Udp(udp) => match udp.peer {
+            Kind::Udp(udp) => match udp.peer.filter(|peer| peer.port() != 0) {
                 Some(peer) => Ok(Address::Ip(shown(peer, udp.is_v6))),
                 None => Err(not_connected()),
             },

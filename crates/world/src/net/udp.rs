@@ -43,16 +43,17 @@ impl Network {
 
     /// Sets the peer of a socket: it sends there, and receives from there only.
     pub(super) fn udp_connect(&mut self, id: Id, to: SocketAddr) -> io::Result<()> {
-        let mut to = canonical(to);
-        let (udp, host) = self.udp_mut(id)?;
-        if to.is_ipv6() && !udp.is_v6 {
-            return Err(error(libc::EAFNOSUPPORT));
-        }
-        let (local, is_v6) = (udp.local, udp.is_v6);
-        if is_broadcast(to.ip()) && !self.get(id)?.option(|s| s.broadcast()) {
+        let socket = self.get(id)?;
+        let to = match destination(socket, to) {
+            // So the kernel says of an address that is written as one of IPv4.
+            Err(libc::ENETUNREACH) if to.is_ipv4() => Err(error(libc::EAFNOSUPPORT)),
+            to => to.map_err(error),
+        }?;
+        if is_broadcast(to.ip()) && !socket.option(|s| s.broadcast()) {
             return Err(error(libc::EACCES));
         }
-        to = to_loopback(to);
+        let (udp, host) = self.udp_mut(id)?;
+        let (local, is_v6) = (udp.local, udp.is_v6);
         let source = match local.filter(|local| !local.ip().is_unspecified()) {
             Some(local) => local.ip(),
             None => {
@@ -85,16 +86,15 @@ impl Network {
         let Kind::Udp(udp) = &socket.kind else {
             return Err(error(libc::ENOTSOCK));
         };
+        let is_for_peer = to.is_none();
         let to = match (to, udp.peer) {
-            (Some(to), _) => to_loopback(canonical(to)),
+            (Some(to), _) => destination(socket, to).map_err(error)?,
             (None, Some(peer)) => peer,
             (None, None) => return Err(error(libc::EDESTADDRREQ)),
         };
-        if to.port() == 0 {
+        // The kernel sends to a peer at port 0 what nobody gets, except from IPv6 to IPv4.
+        if to.port() == 0 && !(is_for_peer && to.is_ipv6() == udp.is_v6) {
             return Err(error(libc::EINVAL));
-        }
-        if to.is_ipv6() && !udp.is_v6 {
-            return Err(error(libc::EAFNOSUPPORT));
         }
         let len = len_of(bufs);
         let most = match to {
@@ -322,6 +322,21 @@ impl Network {
             (None, false) => return Err(error(libc::EADDRNOTAVAIL)),
         }
         Ok(())
+    }
+}
+
+/// Where a packet for `to` goes, or the number of the error if the socket sends nothing there.
+fn destination(socket: &Socket, to: SocketAddr) -> Result<SocketAddr, i32> {
+    let Kind::Udp(udp) = &socket.kind else {
+        return Err(libc::ENOTSOCK);
+    };
+    if to.is_ipv6() && !udp.is_v6 {
+        return Err(libc::EAFNOSUPPORT);
+    }
+    let to = to_loopback(canonical(to));
+    match to.is_ipv4() && socket.is_only_v6() {
+        true => Err(libc::ENETUNREACH),
+        false => Ok(to),
     }
 }
 
