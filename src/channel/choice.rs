@@ -19,7 +19,7 @@ use super::sender::Sender;
 use super::timer::recv_never;
 use crate::g::status::Reason;
 use crate::lock::RawLock;
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points};
 use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -118,7 +118,7 @@ pub(super) fn try_once(
 ) -> Option<(usize, Decision)> {
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
-    park::end_if_late();
+    points::end_if_late();
     let here = WaitCtx::enter();
     shuffle(arms, biased, &here);
     let mut found = look_at_each(arms, wait, &here);
@@ -172,7 +172,7 @@ pub(super) fn wait(
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
     let mut links = Few::new(arms.len());
-    park::end_if_late();
+    points::end_if_late();
     loop {
         let here = WaitCtx::enter();
         shuffle(arms, biased, &here);
@@ -185,7 +185,7 @@ pub(super) fn wait(
         if is_late || here.is_cancelled() {
             unlock_all(locks);
             drop(here);
-            if park::cancel_point().is_err() {
+            if points::cancel_point().is_err() {
                 return Some((0, Decision::Disconnected));
             }
             if is_late {
@@ -196,7 +196,7 @@ pub(super) fn wait(
         if let Some(chosen) = wait_once(arms, locks, links.places(), wait, here, deadline_ns) {
             return Some(chosen);
         }
-        if park::cancel_point().is_err() {
+        if points::cancel_point().is_err() {
             return Some((0, Decision::Disconnected));
         }
     }

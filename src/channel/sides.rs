@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::err::{RecvTimeoutError, TryRecvError};
 use super::ready::{self, Ready, ReadyList};
 use super::receiver::Receiver;
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points};
 use crate::sync::waitq::{DequeuedList, WaitCtx};
 
 /// Both sides of a channel. Guarded by the channel's lock.
@@ -94,7 +94,7 @@ impl Closed {
             // Also the error of a wait that a context or the end of the run has ended. If neither has, the
             // last receiver has gone, and there may be another one by now.
             Err(RecvTimeoutError::Disconnected) => {
-                let ended = park::is_cancelled() || current_context::check().is_err();
+                let ended = points::is_cancelled() || current_context::check().is_err();
                 !ended || self.is_closed()
             }
         }
@@ -127,14 +127,14 @@ macro_rules! sender {
             /// ```
             #[must_use]
             pub fn receiver_count(&self) -> usize {
-                park::perturb();
+                points::switch_point();
                 self.shared.state.with(|state| state.sides.n_receivers)
             }
 
             /// Number of senders.
             #[must_use]
             pub fn sender_count(&self) -> usize {
-                park::perturb();
+                points::switch_point();
                 self.shared.state.with(|state| state.sides.n_senders)
             }
 
@@ -235,7 +235,7 @@ macro_rules! receiver {
             /// Number of senders.
             #[must_use]
             pub fn sender_count(&self) -> usize {
-                park::perturb();
+                points::switch_point();
                 self.shared.state.with(|state| state.sides.n_senders)
             }
 

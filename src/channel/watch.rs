@@ -46,7 +46,7 @@ use super::sides::{self, Closed, Sides};
 use crate::g::status::Reason;
 use crate::loom::native::OnceLock;
 use crate::loom::{AtomicU64, Ordering};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sync::waitlist::{WaitCell, WaitError, Woken};
 use crate::sync::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::sync::{RwLock, RwLockReadGuard};
@@ -428,7 +428,7 @@ impl<T> Receiver<T> {
     ///
     /// See [`Receiver::borrow`].
     pub fn has_changed(&self) -> Result<bool, RecvError> {
-        park::perturb();
+        points::switch_point();
         let has_changed = self.shared.state.with(|state| {
             let has_changed = self.seen.load(Ordering::Relaxed) != self.shared.version();
             (has_changed || state.sides.n_senders > 0).then_some(has_changed)
@@ -445,7 +445,7 @@ impl<T> Receiver<T> {
         deadline_ns: u64,
         is_there: impl Fn(&State, &WaitCtx<'_>) -> bool,
     ) -> Result<(), Refused> {
-        park::end_if_late();
+        points::end_if_late();
         let terms = WaitOptions::new(Reason::ChanRecv)
             .until(deadline_ns)
             .by_context(true);
@@ -463,7 +463,7 @@ impl<T> Receiver<T> {
                     Err(disconnected)
                 }
                 Ok(changed) => changed,
-                Err(WaitError::CutShort) => match park::cancel_point() {
+                Err(WaitError::CutShort) => match points::cancel_point() {
                     Ok(()) => continue,
                     Err(_) => Err(Refused::Disconnected),
                 },

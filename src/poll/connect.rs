@@ -15,6 +15,8 @@ use crate::netpoll::sqe::Request;
 use crate::sched::types::current;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
+use crate::sched::wait::sleep;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
 use crate::sys::uring::sync_cancel_all_of;
@@ -44,7 +46,7 @@ impl Fd {
     /// again at once would spin until a descriptor is closed. The connection stays in the queue.
     fn hold_back(&self, e: &io::Error) -> io::Result<()> {
         if is_short_of_descriptors(e) && !self.is_nonblocking() {
-            park::sleep_until(clock::now_ns() + ACCEPT_PAUSE_NS)?;
+            sleep::sleep_until(clock::now_ns() + ACCEPT_PAUSE_NS)?;
         }
         Ok(())
     }
@@ -68,7 +70,7 @@ impl Fd {
             match park::caller() {
                 Caller::Thread => {
                     // Another accept may take the connection that a poll has reported.
-                    let may_end = deadline.ns() != NEVER || park::may_be_cancelled();
+                    let may_end = deadline.ns() != NEVER || sleep::may_be_cancelled();
                     if may_end {
                         self.note_made_nonblocking();
                     }
@@ -146,7 +148,7 @@ impl Fd {
         }
         match park::caller() {
             Caller::Thread => {
-                park::cancel_point()?;
+                points::cancel_point()?;
                 let sock = SockRef::from(self);
                 if addr.is_unix() {
                     return self.connect_unix_on_thread(addr);

@@ -31,6 +31,7 @@ use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
 
 /// How a call waits: until a deadline, or not at all (`None`), as a socket in non-blocking mode.
 pub(crate) type Terms<'a> = Option<Deadline<'a>>;
@@ -167,8 +168,8 @@ pub(super) fn wait_until(
 
 /// The beginning of each call: a switch point, and the end of a goroutine that is to end.
 fn enter<'a>() -> io::Result<&'a Bubble> {
-    park::perturb();
-    park::cancel_point()?;
+    points::switch_point();
+    points::cancel_point()?;
     bubble::current().ok_or_else(of_another_run)
 }
 
@@ -238,7 +239,7 @@ fn wait(deadline: Deadline<'_>, waits_for: impl Fn(&Network) -> (Id, Side)) -> i
     if sim.waiting.borrow_mut().remove(&ticket).is_some() {
         sim.bubble.net(|net, _| net.end_wait(id, side, ticket));
     }
-    park::cancel_point()?;
+    points::cancel_point()?;
     current_context::check()?;
     Ok(())
 }

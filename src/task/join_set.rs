@@ -16,6 +16,7 @@ use super::goroutine::{self, Builder, JoinHandle, Result, Task, spawn_at};
 use crate::channel::{self, Receiver, Sender};
 use crate::context::{self, Context, shield};
 use crate::sched::wait::park;
+use crate::sched::wait::points;
 
 /// A set of goroutines whose results are taken in the order in which they end, as tokio's
 /// `JoinSet`.
@@ -477,7 +478,7 @@ impl<T> JoinSet<T> {
     ///
     /// Never.
     pub fn detach_all(&mut self) {
-        park::perturb();
+        points::switch_point();
         self.handles.clear();
         self.numbers.clear();
         // What the detached ones will report concerns nobody.

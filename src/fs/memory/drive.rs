@@ -13,7 +13,7 @@ use super::settings::{Disk, Settings};
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::{self, Bubble};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points, sleep};
 use crate::sync::Semaphore;
 use windlass_world::disk::errno::{EIO, fail};
 use windlass_world::disk::fate;
@@ -123,8 +123,8 @@ impl Drive {
     /// If the caller is not in the run of the disk, or its host has crashed: destructors that run
     /// then must not reach the disk. A goroutine that unwinds because the run is over may.
     pub(super) fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
-        park::perturb();
-        let _ = park::cancel_point();
+        points::switch_point();
+        let _ = points::cancel_point();
         self.check_run()?;
         if bubble::is_lost() {
             return fail(EIO);
@@ -151,7 +151,7 @@ impl Drive {
             let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             let until = bubble::now_ns().unwrap_or(0).saturating_add(ns);
             // An error means that the goroutine unwinds.
-            let _ = current_context::shield(|| park::sleep_until(until));
+            let _ = current_context::shield(|| sleep::sleep_until(until));
         }
     }
 
