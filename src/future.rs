@@ -18,7 +18,9 @@ use crate::g::header::{GRef, Header};
 use crate::g::status::WakeKind;
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::loom::thread::Thread;
+use crate::sched::types::current;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
 use crate::sched::wait::spawn::TaskRef;
 use crate::task::{self, JoinHandle};
 use crate::util::ladder;
@@ -57,7 +59,7 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
             let waker = goroutine_waker(g);
             let _polling = Polling::begin(g);
             loop {
-                park::perturb();
+                points::switch_point();
                 if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
                 {
                     return output;
@@ -219,13 +221,13 @@ impl Signal {
     )]
     fn wait(&self) {
         while !self.is_set.swap(false, Ordering::Acquire) {
-            if park::current_g().is_none() {
+            if current::g().is_none() {
                 crate::loom::thread::park();
             } else {
                 // In a blocking section, the end of a run does not unpark this thread, so poll
                 // for it.
                 crate::loom::thread::park_timeout(Duration::from_nanos(ladder::LATE_NS));
-                let _ = park::cancel_point();
+                let _ = points::cancel_point();
             }
         }
     }

@@ -43,7 +43,7 @@ use crate::sched::types::place::UsableCpus;
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::steal_levels::StealLevel;
 use crate::sched::wait::children;
-use crate::sched::wait::park::Cancelled;
+use crate::sched::wait::points::Cancelled;
 use crate::sched::wait::spawn::{self, Options};
 
 use crate::sched::monitor::sysmon;

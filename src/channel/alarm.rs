@@ -16,7 +16,7 @@ use super::chan::cut_short;
 use super::core::{Head, Refused, WaiterEvent, head_of};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points};
 use crate::sync::waitq::{DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -212,7 +212,7 @@ impl Alarm {
             } else {
                 self.wait(ctx, deadline_ns);
             }
-            if park::cancel_point().is_err() {
+            if points::cancel_point().is_err() {
                 return Err(Refused::Disconnected);
             }
             if current_context::check().is_err() {

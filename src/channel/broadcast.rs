@@ -49,7 +49,7 @@ use super::receiver;
 use super::sides::{self, Closed, Sides};
 use crate::loom::native::OnceLock;
 use crate::loom::{AtomicU64, Ordering};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sync::waitlist::WaitCell;
 use crate::sync::waitq::{DequeuedList, WaitCtx};
 use crate::sys::clock::{self, NEVER};
@@ -184,7 +184,7 @@ impl<T> Sender<T> {
         reason = "it has one owner until it is sent"
     )]
     pub fn send(&self, message: T) -> Result<usize, SendError<T>> {
-        park::end_if_late();
+        points::end_if_late();
         let message = Arc::new(message);
         // Dropped after the lock was released, as are the Arcs below.
         let mut oldest = None;
@@ -243,7 +243,7 @@ impl<T> Sender<T> {
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
-        park::perturb();
+        points::switch_point();
         self.shared.state.with(|state| state.kept.len())
     }
 
@@ -304,7 +304,7 @@ impl<T> Receiver<T> {
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
-        park::perturb();
+        points::switch_point();
         let n = self
             .shared
             .state
@@ -460,7 +460,7 @@ impl<T> Receiver<T> {
     where
         T: Clone,
     {
-        park::end_if_late();
+        points::end_if_late();
         let attempt = self
             .shared
             .state

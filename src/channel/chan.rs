@@ -11,7 +11,7 @@ use super::core::{Claim, Core, Packet, Refused, SelectWait, Side, TryReceived, W
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points};
 use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -86,7 +86,7 @@ pub(super) fn cut_short(deadline_ns: u64) -> Refused {
 /// returns, and the operation fails.
 #[cold]
 pub(super) fn note_disconnect() {
-    let _ = park::cancel_point();
+    let _ = points::cancel_point();
 }
 
 impl<T> Chan<T> {
@@ -171,7 +171,7 @@ impl<T> Chan<T> {
     ) -> Result<(), (T, Refused)> {
         if ctx.is_cancelled() {
             drop((core, ctx));
-            return match park::cancel_point() {
+            return match points::cancel_point() {
                 Ok(()) => self.send(msg, deadline_ns),
                 Err(_) => Err((msg, Refused::Disconnected)),
             };
@@ -187,7 +187,7 @@ impl<T> Chan<T> {
         }
         // SAFETY: no taker took the message, and none can any more: the node is out of the queue.
         let msg = unsafe { packet.take() };
-        if chosen || park::cancel_point().is_err() {
+        if chosen || points::cancel_point().is_err() {
             return Err((msg, Refused::Disconnected));
         }
         match self.try_send(msg) {
@@ -258,7 +258,7 @@ impl<T> Chan<T> {
     ) -> Result<T, Refused> {
         if ctx.is_cancelled() {
             drop((core, ctx));
-            return match park::cancel_point() {
+            return match points::cancel_point() {
                 Ok(()) => self.recv(deadline_ns),
                 Err(_) => Err(Refused::Disconnected),
             };
@@ -278,7 +278,7 @@ impl<T> Chan<T> {
                 debug_assert!(!chosen, "no taker reported an event")
             }
         }
-        if park::cancel_point().is_err() {
+        if points::cancel_point().is_err() {
             return Err(Refused::Disconnected);
         }
         match self.try_recv() {
@@ -372,7 +372,7 @@ impl<T> Chan<T> {
         drop(core);
         ready(taken, &ctx);
         drop(ctx);
-        match park::cancel_point() {
+        match points::cancel_point() {
             Err(_) => Err(Refused::Disconnected),
             Ok(()) if deadline_ns <= clock::now_ns() => Err(Refused::Blocked),
             Ok(()) => self.recv(deadline_ns),

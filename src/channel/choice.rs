@@ -19,7 +19,7 @@ use super::sender::Sender;
 use super::timer::recv_never;
 use crate::g::status::Reason;
 use crate::lock::RawLock;
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points};
 use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -118,7 +118,7 @@ pub(super) fn try_once(
 ) -> Option<(usize, Decision)> {
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
-    park::end_if_late();
+    points::end_if_late();
     let ctx = WaitCtx::enter();
     shuffle(arms, biased, &ctx);
     let mut found = look_at_each(arms, wait, &ctx);
@@ -172,7 +172,7 @@ pub(super) fn wait(
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
     let mut nodes = Few::new(arms.len());
-    park::end_if_late();
+    points::end_if_late();
     loop {
         let ctx = WaitCtx::enter();
         shuffle(arms, biased, &ctx);
@@ -185,7 +185,7 @@ pub(super) fn wait(
         if is_late || ctx.is_cancelled() {
             unlock_all(locks);
             drop(ctx);
-            if park::cancel_point().is_err() {
+            if points::cancel_point().is_err() {
                 return Some((0, Decision::Disconnected));
             }
             if is_late {
@@ -196,7 +196,7 @@ pub(super) fn wait(
         if let Some(chosen) = wait_once(arms, locks, nodes.places(), wait, ctx, deadline_ns) {
             return Some(chosen);
         }
-        if park::cancel_point().is_err() {
+        if points::cancel_point().is_err() {
             return Some((0, Decision::Disconnected));
         }
     }

@@ -14,7 +14,7 @@ use super::core::{Refused, Side};
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::iterators;
 use super::timer::{self, At, Tick};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER};
 use crate::util::fmt_as::fmt_as;
 use crate::util::instant::Instant;
@@ -172,8 +172,8 @@ impl<T> Receiver<T> {
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         match &self.source {
-            Source::Senders(_) => park::end_if_late(),
-            _ => park::perturb(),
+            Source::Senders(_) => points::end_if_late(),
+            _ => points::switch_point(),
         }
         let received = match &self.source {
             // SAFETY: the channel lives while it has handles.
@@ -283,7 +283,7 @@ impl<T> Receiver<T> {
 
     #[inline]
     fn recv_until(&self, deadline_ns: u64) -> Result<T, Refused> {
-        park::end_if_late();
+        points::end_if_late();
         match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.recv(deadline_ns),
@@ -315,7 +315,7 @@ impl<T> Receiver<T> {
     /// assert!(r.is_full());
     /// ```
     pub fn is_full(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.is_full(),
@@ -333,7 +333,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(r.len(), 2);
     /// ```
     pub fn len(&self) -> usize {
-        park::perturb();
+        points::switch_point();
         match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.len(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::chan::{Chan, note_disconnect};
 use super::core::{Refused, Side};
 use super::err::{SendError, SendTimeoutError, TrySendError};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER};
 use crate::util::fmt_as::fmt_as;
 
@@ -78,7 +78,7 @@ impl<T> Sender<T> {
     /// ```
     #[inline]
     pub fn try_send(&self, msg: T) -> Result<(), TrySendError<T>> {
-        park::end_if_late();
+        points::end_if_late();
         self.chan().try_send(msg).map_err(|(msg, why)| match why {
             Refused::Blocked => TrySendError::Full(msg),
             Refused::Disconnected => {
@@ -186,7 +186,7 @@ impl<T> Sender<T> {
     }
 
     fn send_until(&self, msg: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
-        park::end_if_late();
+        points::end_if_late();
         self.chan()
             .send(msg, deadline_ns)
             .map_err(|(msg, why)| match why {
@@ -219,7 +219,7 @@ impl<T> Sender<T> {
     /// assert!(s.is_full());
     /// ```
     pub fn is_full(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         self.chan().is_full()
     }
 
@@ -232,7 +232,7 @@ impl<T> Sender<T> {
     /// assert_eq!(s.len(), 2);
     /// ```
     pub fn len(&self) -> usize {
-        park::perturb();
+        points::switch_point();
         self.chan().len()
     }
 

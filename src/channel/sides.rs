@@ -9,7 +9,7 @@ use super::err::{RecvTimeoutError, TryRecvError};
 use super::ready::{self, Ready, ReadyList};
 use super::receiver::Receiver;
 use crate::g::status::Reason;
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points};
 use crate::sync::waitlist::{WaitCell, WaitError};
 use crate::sync::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::sys::clock::NEVER;
@@ -98,7 +98,7 @@ impl Closed {
             // Also the error of a wait that a context or the end of the run has ended. If neither has, the
             // last receiver has gone, and there may be another one by now.
             Err(RecvTimeoutError::Disconnected) => {
-                let ended = park::is_cancelled() || current_context::check().is_err();
+                let ended = points::is_cancelled() || current_context::check().is_err();
                 !ended || self.is_closed()
             }
         }
@@ -126,14 +126,14 @@ pub(super) fn wait<S, R>(
     deadline_ns: u64,
     mut poll: impl FnMut(&mut S, &WaitCtx<'_>) -> Option<R>,
 ) -> Result<R, Refused> {
-    park::end_if_late();
+    points::end_if_late();
     let options = WaitOptions::new(Reason::ChanRecv)
         .until(deadline_ns)
         .by_context(true);
     loop {
         match state.wait_for(options, &mut poll) {
             Ok(found) => return Ok(found),
-            Err(WaitError::CutShort) if park::cancel_point().is_ok() => {}
+            Err(WaitError::CutShort) if points::cancel_point().is_ok() => {}
             Err(WaitError::CutShort) => return Err(Refused::Disconnected),
             Err(WaitError::Over(_)) if deadline_ns == NEVER => return Err(Refused::Disconnected),
             Err(_) => return Err(Refused::Blocked),
@@ -157,14 +157,14 @@ macro_rules! sender {
             /// ```
             #[must_use]
             pub fn receiver_count(&self) -> usize {
-                park::perturb();
+                points::switch_point();
                 self.shared.state.with(|state| state.sides.n_receivers)
             }
 
             /// Number of senders.
             #[must_use]
             pub fn sender_count(&self) -> usize {
-                park::perturb();
+                points::switch_point();
                 self.shared.state.with(|state| state.sides.n_senders)
             }
 
@@ -261,7 +261,7 @@ macro_rules! receiver {
             /// Number of senders.
             #[must_use]
             pub fn sender_count(&self) -> usize {
-                park::perturb();
+                points::switch_point();
                 self.shared.state.with(|state| state.sides.n_senders)
             }
 

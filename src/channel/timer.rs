@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::core::Refused;
 use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, sleep};
 use crate::sys::clock::{self, NEVER};
 
 /// One message at one instant.
@@ -158,7 +158,7 @@ impl Tick {
 pub(super) fn recv_never(deadline_ns: u64) -> Refused {
     while deadline_ns == NEVER || clock::now_ns() < deadline_ns {
         // Ended by the ambient context or, in a destructor, by the shutdown.
-        if park::sleep_until(deadline_ns).is_err() || current_context::check().is_err() {
+        if sleep::sleep_until(deadline_ns).is_err() || current_context::check().is_err() {
             return Refused::Disconnected;
         }
     }

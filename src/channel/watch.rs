@@ -46,7 +46,7 @@ use super::receiver;
 use super::sides::{self, Closed, Sides};
 use crate::loom::native::OnceLock;
 use crate::loom::{AtomicU64, Ordering};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sync::waitlist::{WaitCell, Woken};
 use crate::sync::waitq::{DequeuedList, WaitCtx};
 use crate::sync::{RwLock, RwLockReadGuard};
@@ -421,7 +421,7 @@ impl<T> Receiver<T> {
     ///
     /// See [`Receiver::borrow`].
     pub fn has_changed(&self) -> Result<bool, RecvError> {
-        park::perturb();
+        points::switch_point();
         let has_changed = self.shared.state.with(|state| {
             let has_changed = self.seen.load(Ordering::Relaxed) != self.shared.version();
             (has_changed || state.sides.n_senders > 0).then_some(has_changed)

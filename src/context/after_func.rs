@@ -8,7 +8,7 @@ use std::panic::Location;
 
 use super::tree::{CancelRef, Context};
 use crate::loom::native::{Arc, Mutex, PoisonError, Weak};
-use crate::sched::wait::{park, spawn};
+use crate::sched::wait::{points, spawn};
 use crate::util::fmt_as::fmt_as;
 
 type Func = Box<dyn FnOnce() + Send>;
@@ -130,7 +130,7 @@ impl AfterFunc {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn stop(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         // If the goroutine is gone, so is the function.
         let f = self.func.upgrade().and_then(|func| Place(func).take());
         self.own.cancel();

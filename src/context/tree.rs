@@ -14,9 +14,10 @@ use crate::g::cancel_wait::{CancelScope, CancelScopes, CancelSource};
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicU64, Ordering, fence};
 use crate::loom::native::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use crate::sched::types::current;
 use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::handoff::Section;
-use crate::sched::wait::{cancel, park};
+use crate::sched::wait::{cancel, points, sleep};
 use crate::sys::clock::{self, NEVER};
 use crate::util::fmt_as::fmt_as;
 use crate::util::instant;
@@ -307,7 +308,7 @@ impl Context {
     /// See [`Context::with_cancel`].
     #[must_use]
     pub fn err(&self) -> Option<Error> {
-        park::perturb();
+        points::switch_point();
         self.error()
     }
 
@@ -399,7 +400,7 @@ impl Context {
         self.run(|| {
             while current_context::check().is_ok() {
                 // An error means that the goroutine already unwinds: destructors do not wait.
-                if park::sleep_until(NEVER).is_err() {
+                if sleep::sleep_until(NEVER).is_err() {
                     return;
                 }
             }
@@ -542,7 +543,7 @@ pub fn shield<T>(f: impl FnOnce() -> T) -> T {
 /// ```
 #[inline]
 pub fn check() -> Result<(), Error> {
-    park::perturb();
+    points::switch_point();
     current_context::check()
 }
 
@@ -565,7 +566,7 @@ impl Canceller {
     ///
     /// See [`Context::with_cancel`].
     pub fn cancel(&self) {
-        park::perturb();
+        points::switch_point();
         self.end(None);
     }
 
@@ -585,7 +586,7 @@ impl Canceller {
     /// assert_eq!(ctx.cause().unwrap().to_string(), "the peer hung up");
     /// ```
     pub fn cancel_because(&self, cause: impl Into<Box<dyn StdError + Send + Sync>>) {
-        park::perturb();
+        points::switch_point();
         self.end(Some(Arc::from(cause.into())));
     }
 
@@ -651,7 +652,7 @@ const RETRY_NS: u64 = 50_000;
 impl Node {
     /// Runs `f` in a scope of the context.
     fn run<T>(&self, f: impl FnOnce() -> T) -> T {
-        let frame = CancelScope::new(park::current_g(), self.deadline_ns);
+        let frame = CancelScope::new(current::g(), self.deadline_ns);
         // SAFETY: the node is borrowed for as long as `f` runs.
         unsafe { frame.set_source(std::ptr::from_ref(self)) };
         let _registered = self.register(&frame);

@@ -11,7 +11,7 @@ use super::tree::Context;
 use crate::channel::{broadcast, oneshot, watch};
 use crate::loom::native::PoisonError;
 use crate::sched::wait::current_context::{self, Error};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sync::waitlist::WaitError;
 use crate::sync::{
     AcquireError, Barrier, BarrierWaitResult, Condvar, LazyLock, Listener, Mutex, MutexGuard,
@@ -26,7 +26,7 @@ fn over(gave_up: WaitError) -> Error {
         return error;
     }
     // In a destructor, which must not unwind again, the call fails instead.
-    let _ = park::cancel_point();
+    let _ = points::cancel_point();
     Error::Cancelled
 }
 
@@ -403,7 +403,7 @@ impl Notify {
     /// assert_eq!(changed.wait_context(&ctx), Ok(()));
     /// ```
     pub fn wait_context(&self, ctx: &Context) -> Result<(), Error> {
-        park::perturb();
+        points::switch_point();
         ctx.run(|| self.wait_in_context()).map_err(over)
     }
 }
@@ -433,7 +433,7 @@ impl Listener<'_> {
     /// assert_eq!(listener.wait_context(&ctx), Err(Error::DeadlineExceeded));
     /// ```
     pub fn wait_context(self, ctx: &Context) -> Result<(), Error> {
-        park::perturb();
+        points::switch_point();
         ctx.run(|| self.wait_in_context()).map_err(over)
     }
 }
@@ -737,7 +737,7 @@ macro_rules! closed_context {
                     if self.closed_timeout(Duration::MAX) {
                         return Ok(());
                     }
-                    let _ = park::cancel_point();
+                    let _ = points::cancel_point();
                     Err(current_context::check().err().unwrap_or(Error::Cancelled))
                 })
             }

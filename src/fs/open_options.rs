@@ -29,6 +29,7 @@ use crate::netpoll::sqe::Request;
 use crate::poll::op;
 use crate::sched::wait::offload::is_locked;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::sleep;
 use crate::sys::clock::NEVER;
 
 /// Options for opening a file: `std::fs::OpenOptions`, with the methods of its `OpenOptionsExt`.
@@ -166,7 +167,7 @@ impl OpenOptions {
         let waits_for_nobody = self.custom_flags & (libc::O_NONBLOCK | libc::O_PATH) != 0;
         // On a plain thread outside of contexts, nothing ends the wait for the other side of a FIFO.
         let is_thread = matches!(park::caller(), Caller::Thread);
-        if waits_for_nobody || is_thread && !park::may_be_cancelled() {
+        if waits_for_nobody || is_thread && !sleep::may_be_cancelled() {
             return at_path(path, || self.with_flags(0).open(path).map(File::from));
         }
         self.open_parked(path)

@@ -11,7 +11,7 @@ use crate::bubble;
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::handoff;
 use crate::sched::wait::offload::offload_unless_locked;
-use crate::sched::wait::park::{self, Cancelled};
+use crate::sched::wait::points::{self, Cancelled};
 use crate::sys::errno::retry;
 
 /// Yields if the goroutine has run for 200 µs and others wait. Called before each such call, so
@@ -29,7 +29,7 @@ pub(super) fn check_before_call() -> Result<(), Cancelled> {
          if the file does not change",
     );
     checkpoint()?;
-    park::cancel_point()
+    points::cancel_point()
 }
 
 /// Runs `call` in place, and repeats it after EINTR, because completions of the thread's own ring

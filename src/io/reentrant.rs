@@ -3,7 +3,7 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sched::wait::park;
+use crate::sched::types::current;
 use crate::sync::raw_mutex::RawMutex;
 use crate::sync::waitlist::{self, WaitError};
 use crate::sys::sched::gettid;
@@ -85,7 +85,7 @@ impl Reentrant {
 
 /// A number of the calling goroutine or plain thread that no other has at the same time.
 fn me() -> u64 {
-    match park::current_g() {
+    match current::g() {
         Some(g) => g.id() << 1,
         None => (gettid() as u64) << 1 | 1,
     }

@@ -19,6 +19,7 @@ use crate::poll::fd::{Direction, Fd, NonBlocking};
 use crate::poll::limit::Deadline;
 use crate::poll::waits::Waits;
 use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sys::clock::NEVER;
 use crate::sys::errno::{is_would_block, retry};
 use crate::sys::{file, signal, socket};
@@ -60,7 +61,7 @@ impl<'a> End<'a> {
 
     /// Fails if the goroutine is cancelled, the ambient context is done, or the deadline has passed.
     fn check(self, direction: Direction) -> io::Result<()> {
-        park::cancel_point()?;
+        points::cancel_point()?;
         self.deadline(direction).map(drop)
     }
 

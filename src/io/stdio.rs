@@ -11,7 +11,7 @@ use super::reentrant::Reentrant;
 use crate::bubble;
 use crate::loom::native::{LazyLock, PoisonError};
 use crate::poll::bytes::{self, Stream};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sync::waitlist::WaitError;
 use crate::sync::{Mutex, MutexGuard};
 use crate::task::blocking;
@@ -171,7 +171,7 @@ fn failed(why: WaitError) -> io::Error {
     match why {
         WaitError::TimedOut => io::ErrorKind::TimedOut.into(),
         WaitError::Over(e) => e.into(),
-        WaitError::CutShort => match park::cancel_point() {
+        WaitError::CutShort => match points::cancel_point() {
             Err(cancelled) => cancelled.into(),
             Ok(()) => io::ErrorKind::Interrupted.into(),
         },

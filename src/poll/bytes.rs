@@ -19,6 +19,8 @@ use crate::g::header::GRef;
 use crate::netpoll::call::Attempt;
 use crate::netpoll::sqe::{HERE, Request};
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
+use crate::sched::wait::sleep;
 use crate::sched::wait::{current_context, handoff};
 use crate::sys::clock::NEVER;
 use crate::sys::errno::is_would_block;
@@ -192,12 +194,12 @@ pub(crate) unsafe fn run_on_thread(
     request: Request,
     deadline_ns: u64,
 ) -> io::Result<usize> {
-    park::cancel_point()?;
+    points::cancel_point()?;
     let events = match is_read(&request) {
         true => libc::POLLIN,
         false => libc::POLLOUT,
     };
-    let may_end = deadline_ns != NEVER || park::may_be_cancelled();
+    let may_end = deadline_ns != NEVER || sleep::may_be_cancelled();
     let is_awaited = may_end && file::is_polled(fd.as_raw_fd())?;
     let mut waits = Waits::new(events, Deadline::at(deadline_ns));
     loop {

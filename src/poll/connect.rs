@@ -15,6 +15,8 @@ use crate::netpoll::sqe::Request;
 use crate::sched::types::current;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
+use crate::sched::wait::sleep;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::retry;
 use crate::sys::socket;
@@ -45,7 +47,7 @@ impl Fd {
     /// again at once would spin until a descriptor is closed. The connection stays in the queue.
     fn hold_back(&self, e: &io::Error) -> io::Result<()> {
         if is_short_of_descriptors(e) && !self.is_nonblocking() {
-            park::sleep_until(clock::now_ns() + ACCEPT_PAUSE_NS)?;
+            sleep::sleep_until(clock::now_ns() + ACCEPT_PAUSE_NS)?;
         }
         Ok(())
     }
@@ -69,7 +71,7 @@ impl Fd {
             match park::caller() {
                 Caller::Thread => {
                     // Another accept may take the connection that a poll has reported.
-                    let may_end = deadline.ns() != NEVER || park::may_be_cancelled();
+                    let may_end = deadline.ns() != NEVER || sleep::may_be_cancelled();
                     let _in_mode = may_end.then(|| self.accepting());
                     let accept: fn(BorrowedFd<'_>, _, _) -> _ = match may_end {
                         true => socket::accept_now,
@@ -146,7 +148,7 @@ impl Fd {
         }
         match park::caller() {
             Caller::Thread => {
-                park::cancel_point()?;
+                points::cancel_point()?;
                 connect_on_thread(&SockRef::from(self), addr, deadline_ns)
             }
             Caller::Goroutine(g) => {
@@ -175,8 +177,8 @@ impl Fd {
     /// kernel thread for each connect that waits for it. So attempts are repeated, except on a plain thread
     /// whose wait nothing may end.
     fn connect_unix(&self, addr: &SockAddr) -> io::Result<()> {
-        park::cancel_point()?;
-        if matches!(park::caller(), Caller::Thread) && !park::may_be_cancelled() {
+        points::cancel_point()?;
+        if matches!(park::caller(), Caller::Thread) && !sleep::may_be_cancelled() {
             return retry(|| SockRef::from(self).connect(addr));
         }
         current_context::check()?;

@@ -15,6 +15,8 @@ use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::wait::handoff;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
+use crate::sched::wait::sleep;
 use crate::sys::clock;
 
 /// A deadline that never comes.
@@ -111,11 +113,11 @@ fn wait_for(fd: RawFd, wait: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> R
     // is closed meanwhile, the poll fails or waits for the file that was open: no memory is
     // involved.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    match park::without_unwinding(|| wait(fd)) {
+    match points::without_unwinding(|| wait(fd)) {
         Ok(Ok(())) => Ok(true),
         Ok(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Ok(Err(e)) => Err(errno_of(&e)),
-        Err(park::Cancelled) => Err(libc::ECANCELED),
+        Err(points::Cancelled) => Err(libc::ECANCELED),
     }
 }
 
@@ -221,12 +223,12 @@ unsafe fn run_in_ring(request: Request, deadline_ns: u64) -> Option<Result<usize
         return None;
     }
     // SAFETY: by this function's contract.
-    let done = park::without_unwinding(|| unsafe { op::run(g, request, deadline_ns) });
+    let done = points::without_unwinding(|| unsafe { op::run(g, request, deadline_ns) });
     match done {
         Ok(Ok(done)) => Some(Ok(done.n)),
         Ok(Err(e)) if e.raw_os_error().is_some_and(op::is_denial) => None,
         Ok(Err(e)) => Some(Err(errno_of(&e))),
-        Err(park::Cancelled) => Some(Err(libc::ECANCELED)),
+        Err(points::Cancelled) => Some(Err(libc::ECANCELED)),
     }
 }
 
@@ -235,7 +237,7 @@ unsafe fn run_in_ring(request: Request, deadline_ns: u64) -> Option<Result<usize
 #[must_use]
 pub fn sleep_until(deadline_ns: u64) -> bool {
     matches!(
-        park::without_unwinding(|| park::sleep_until(deadline_ns)),
+        points::without_unwinding(|| sleep::sleep_until(deadline_ns)),
         Ok(Ok(()))
     )
 }

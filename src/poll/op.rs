@@ -48,7 +48,8 @@ use crate::sched::types::p::P;
 use crate::sched::wait::current_context;
 use crate::sched::wait::handoff::{Section, bump};
 use crate::sched::wait::offload::{is_locked, offload};
-use crate::sched::wait::park::{self, Caller, Cancelled};
+use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points::{self, Cancelled};
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{file, signal};
@@ -144,7 +145,7 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
     // The thread that submits a request may have other name spaces and credentials than the locked one.
     let is_of_thread = matches!(request, Request::Connect { .. }) && is_locked();
     if is_of_thread || lacks_kernel_threads() && request.blocking().is_some() {
-        park::cancel_point()?;
+        points::cancel_point()?;
         check(g)?;
         // SAFETY: by this function's contract.
         return unsafe { run_by_attempts(g, request, deadline) };
@@ -170,7 +171,7 @@ pub(crate) unsafe fn run_until(
     let waiting = deadline.enter(g);
     let mut n_unasked = 0;
     loop {
-        park::cancel_point()?;
+        points::cancel_point()?;
         check(g)?;
         // SAFETY: by this function's contract.
         let ended = park_for(g, deadline, |op, wait, m| unsafe {
@@ -287,7 +288,7 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
         return Ok(true);
     };
     loop {
-        park::cancel_point()?;
+        points::cancel_point()?;
         check(g)?;
         // SAFETY: by this function's contract.
         let ended = park_for(g, Deadline::at(NEVER), |op, wait, m| unsafe {
@@ -339,7 +340,7 @@ pub(super) unsafe fn run_by_attempts(
     let mut is_announced = false;
     let mut waits = Waits::new(direction.poll_events() as i16, deadline);
     loop {
-        park::cancel_point()?;
+        points::cancel_point()?;
         check(g)?;
         // SAFETY: by this function's contract.
         let is_announceable = match unsafe { request.attempt(is_announced) } {
@@ -526,7 +527,7 @@ pub(super) unsafe fn wait_for_event(
 ) -> io::Result<PollOutcome> {
     let _waiting = deadline.enter(g);
     loop {
-        park::cancel_point()?;
+        points::cancel_point()?;
         check(g)?;
         let ended = park_for(g, deadline, |op, _, m| {
             op.set_receive(receive);
@@ -602,7 +603,7 @@ unsafe fn run_blocking(call: Blocking) -> io::Result<Completed> {
         let result = offload(move || unsafe { call.run() });
         match usize::try_from(result) {
             Ok(n) => return Ok(Completed { n, flags: 0 }),
-            Err(_) if result == -libc::EINTR => park::cancel_point()?,
+            Err(_) if result == -libc::EINTR => points::cancel_point()?,
             Err(_) => return Err(io::Error::from_raw_os_error(-result)),
         }
     }

@@ -9,6 +9,8 @@ use super::sim_socket;
 use super::waits::Waits;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
+use crate::sched::wait::sleep;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
 use crate::util::ladder;
@@ -192,7 +194,7 @@ pub(crate) fn wait_until(
         Caller::Goroutine(g) if !deadline.has_passed() => op::poll(g, fd, events, deadline),
         // On a goroutine whose deadline has passed, the poll does not wait.
         _ => {
-            park::cancel_point()?;
+            points::cancel_point()?;
             match poll(fd, events, deadline.ns())? {
                 true => Ok(()),
                 false => Err(io::ErrorKind::WouldBlock.into()),
@@ -218,13 +220,13 @@ impl Waits<'_> {
 
 /// Waits on a plain thread until the descriptor shows one of `events` (`true`) or the deadline
 /// passes (`false`). Fails when the ambient context is done, or the run of the goroutine ends: neither
-/// wakes the thread, so it looks for them ([`park::look_up_ns`]).
+/// wakes the thread, so it looks for them ([`sleep::look_up_ns`]).
 pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
     loop {
         current_context::check()?;
-        park::cancel_point()?;
+        points::cancel_point()?;
         let chain = park::current_chain();
-        let look_ns = clock::now_ns().saturating_add(park::look_up_ns(chain));
+        let look_ns = clock::now_ns().saturating_add(sleep::look_up_ns(chain));
         let until_ns = deadline_ns.min(look_ns).min(chain.deadline_ns());
         if socket::poll(fd, events, until_ns)? {
             return Ok(true);
@@ -253,6 +255,6 @@ pub(crate) fn look_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io
         current_context::check()?;
         let now_ns = clock::now_ns();
         let pause_ns = ((now_ns - begun_ns) / PART).clamp(FIRST_PAUSE_NS, LAST_PAUSE_NS);
-        park::sleep_until(now_ns + pause_ns)?;
+        sleep::sleep_until(now_ns + pause_ns)?;
     }
 }

@@ -31,6 +31,7 @@ use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
 use crate::sys::errno::is_would_block;
 
 /// A hold on a simulated socket or pipe end. The last one closes it.
@@ -160,8 +161,8 @@ pub(super) fn wait_until(
 
 /// The beginning of each call: a switch point, and the end of a goroutine that is to end.
 fn enter<'a>() -> io::Result<&'a Bubble> {
-    park::perturb();
-    park::cancel_point()?;
+    points::switch_point();
+    points::cancel_point()?;
     bubble::current().ok_or_else(of_another_run)
 }
 
@@ -232,7 +233,7 @@ fn wait(deadline: Deadline<'_>, waits_for: impl Fn(&Network) -> (Id, Side)) -> i
     if sim.waiting.borrow_mut().remove(&ticket).is_some() {
         sim.bubble.net(|net, _| net.end_wait(id, side, ticket));
     }
-    park::cancel_point()?;
+    points::cancel_point()?;
     current_context::check()?;
     Ok(())
 }

@@ -23,7 +23,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::limit::Deadline;
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points, sleep};
 use crate::sys::clock;
 use crate::sys::epoll::{self, NO_EVENT};
 use crate::sys::socket;
@@ -129,12 +129,12 @@ impl<'a> Waits<'a> {
         self.check()?;
         let until_ns = clock::now_ns() + self.pause_ns;
         self.pause_ns = (2 * self.pause_ns).min(ladder::HOG_NS);
-        Ok(park::sleep_until(until_ns.min(self.deadline.ns()))?)
+        Ok(sleep::sleep_until(until_ns.min(self.deadline.ns()))?)
     }
 
     /// Fails if the wait must not begin.
     fn check(&self) -> io::Result<()> {
-        park::cancel_point()?;
+        points::cancel_point()?;
         current_context::check()?;
         match self.deadline.has_passed() {
             true => Err(io::ErrorKind::WouldBlock.into()),

@@ -13,6 +13,7 @@ use crate::loom::native::{Mutex, PoisonError};
 use crate::poll::op::Deadline;
 use crate::poll::{bytes, ready};
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
 use crate::sched::wait::spawn;
 use crate::sys::clock::NEVER;
 use crate::sys::process::pidfd_open;
@@ -309,7 +310,7 @@ impl Drop for Owned {
             // The child may end at this moment: it is waited for in either case.
             let _ = child.kill();
             let orphan = Orphan(Some(child));
-            if matches!(park::caller(), Caller::Goroutine(_)) && !park::is_cancelled() {
+            if matches!(park::caller(), Caller::Goroutine(_)) && !points::is_cancelled() {
                 spawn::spawn_unjoined(move || orphan.wait(), Location::caller());
             }
         }

@@ -11,7 +11,7 @@ use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 use super::child::{Child, reap_orphans};
 use crate::bubble;
 use crate::sched::wait::offload::offload_unless_locked;
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points};
 
 /// A program to start: `std::process::Command`, with the methods of its `CommandExt`.
 ///
@@ -290,7 +290,7 @@ impl Command {
     #[track_caller]
     pub fn spawn(&mut self) -> io::Result<Child> {
         refuse();
-        park::cancel_point()?;
+        points::cancel_point()?;
         reap_orphans();
         let mut child = offload_unless_locked(|| self.command.spawn().map(Child::new))?;
         child.kill_on_drop(self.kills_on_drop);
@@ -318,7 +318,7 @@ impl Command {
     pub fn output(&mut self) -> io::Result<Output> {
         if self.is_set.is_none() {
             refuse();
-            park::cancel_point()?;
+            points::cancel_point()?;
             return offload_unless_locked(|| self.command.output());
         }
         current_context::check()?;

@@ -37,7 +37,7 @@ use crate::sched::types::current;
 use crate::sched::types::progress::Progress;
 use crate::sched::types::recording::Recording;
 use crate::sched::types::simulation::{Simulation, Stop};
-use crate::sched::wait::park::Cancelled;
+use crate::sched::wait::points::Cancelled;
 use crate::sys::clock;
 
 /// The number of seeds, unless it is set; and that of runs of an exhaustive search.

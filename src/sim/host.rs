@@ -18,6 +18,7 @@ use crate::sched::types::simulation::Simulation;
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::hosts;
 use crate::sched::wait::park;
+use crate::sched::wait::points;
 
 /// The calling thread's bubble.
 ///
@@ -269,7 +270,7 @@ impl Host {
             }
         }
         // The caller may be one of them. An error means that it unwinds already.
-        let _ = park::cancel_point();
+        let _ = points::cancel_point();
     }
 
     /// Gives a host that has crashed its power back: what it runs is called again, in a new
@@ -356,7 +357,7 @@ impl Host {
             });
         });
         // The caller may be one of those that stop.
-        park::perturb();
+        points::switch_point();
     }
 
     /// Lets a host go on that [`Host::pause`] has stopped.
@@ -456,7 +457,7 @@ impl Host {
     #[track_caller]
     pub fn crash_disk(self) {
         let bubble = self.check();
-        park::perturb();
+        points::switch_point();
         bubble.net(|net, dice| net.note(dice, Incident::DiskPowerLoss(self.id)));
         sim_disk::crash(self.id);
     }

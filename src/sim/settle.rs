@@ -3,6 +3,7 @@
 use crate::bubble;
 use crate::g::status::Reason;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
 
 /// Whether the caller runs in a simulation.
 ///
@@ -58,7 +59,7 @@ pub fn settle() {
         "windlass: sim::settle was called outside of a simulation: call it in the closure of sim::check"
     );
     // An error means that the goroutine already unwinds.
-    if park::cancel_point().is_err() {
+    if points::cancel_point().is_err() {
         return;
     }
     if let Caller::Goroutine(_) = park::caller() {
@@ -67,7 +68,7 @@ pub fn settle() {
             sim.settling.borrow_mut().push((g, wait));
             true
         });
-        let _ = park::cancel_point();
+        let _ = points::cancel_point();
     }
 }
 

@@ -9,7 +9,7 @@ use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::{Ordering, const_fn};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::util::fmt_as::fmt_as;
 
 /// Lets `n` goroutines or threads wait for each other, repeatedly, as `std::sync::Barrier` does.
@@ -90,10 +90,10 @@ impl Barrier {
     /// assert_ne!(is_leader, thread.join().unwrap());
     /// ```
     pub fn wait(&self) -> BarrierWaitResult {
-        park::end_if_late();
+        points::end_if_late();
         self.meet(false).unwrap_or_else(|_| {
             // Unwinds the goroutine. In a destructor it returns, and so does this call.
-            let _ = park::cancel_point();
+            let _ = points::cancel_point();
             BarrierWaitResult(false)
         })
     }

@@ -24,7 +24,7 @@ use super::waitlist::{self, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::const_fn;
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER, deadline_ns};
 use crate::util::fmt_as::fmt_as;
 
@@ -283,7 +283,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         options: WaitOptions,
     ) -> (LockResult<MutexGuard<'a, T>>, Result<(), WaitError>) {
-        park::perturb();
+        points::switch_point();
         let (mutex, poison) = guard.into_lock();
         let notified = self
             .wait_raw(mutex.raw(), options)
@@ -324,7 +324,7 @@ impl Condvar {
     ///
     /// Never.
     pub fn notify_one(&self) {
-        park::perturb();
+        points::switch_point();
         self.list.wake_one();
     }
 
@@ -354,7 +354,7 @@ impl Condvar {
     /// }
     /// ```
     pub fn notify_all(&self) {
-        park::perturb();
+        points::switch_point();
         self.list.wake_all();
     }
 }

@@ -9,7 +9,7 @@ use super::once::Once;
 use super::once_lock::OnceLock;
 use super::waitlist::WaitError;
 use crate::loom::const_fn;
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 
 /// A value that is initialized on its first access, as `std::sync::LazyLock`.
 ///
@@ -135,7 +135,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         init.ok().flatten().unwrap_or_else(|| {
             // During a shutdown the initializer may have been unwound for that reason; then this
             // caller unwinds, too. A destructor that runs meanwhile cannot.
-            if park::cancel_point().is_err() {
+            if points::cancel_point().is_err() {
                 panic!(
                     "windlass: LazyLock: a destructor asks for a value whose initializer was \
                      cancelled, because the run has ended: use LazyLock::get in destructors"

@@ -20,7 +20,7 @@ use super::waitlist::{Held, Queue, WaitCell, WaitError};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::const_fn;
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sys::clock::{NEVER, deadline_ns};
 use crate::util::fmt_as::fmt_as;
 
@@ -126,7 +126,7 @@ impl Notify {
     /// assert!(!notify.wait_timeout(Duration::from_millis(1)));
     /// ```
     pub fn notify_one(&self) {
-        park::perturb();
+        points::switch_point();
         self.state.update(|state, _, woken| {
             if let Some(taken) = state.queue().take() {
                 woken.push(taken);
@@ -156,7 +156,7 @@ impl Notify {
     /// assert!(!notify.wait_timeout(Duration::from_millis(1)));
     /// ```
     pub fn notify_waiters(&self) {
-        park::perturb();
+        points::switch_point();
         self.state.update(|state, _, woken| {
             state.generation += 1;
             state.listeners = 0;
@@ -180,7 +180,7 @@ impl Notify {
     ///
     /// See [`Notify`].
     pub fn wait(&self) {
-        park::perturb();
+        points::switch_point();
         end_of_wait(self.wait_until(None, NEVER, false));
     }
 
@@ -196,7 +196,7 @@ impl Notify {
     /// See [`Notify::notify_one`].
     #[must_use = "false if the time limit passed"]
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
-        park::perturb();
+        points::switch_point();
         end_of_wait(self.wait_until(None, deadline_ns(timeout), true))
     }
 
@@ -235,7 +235,7 @@ impl Notify {
     /// assert!(is_open.load(Relaxed));
     /// ```
     pub fn listen(&self) -> Listener<'_> {
-        park::perturb();
+        points::switch_point();
         let generation = self.state.with(|state| {
             state.listeners += 1;
             state.generation
@@ -282,7 +282,7 @@ impl Notify {
 /// except in a destructor.
 fn end_of_wait(waited: Result<(), WaitError>) -> bool {
     if waited == Err(WaitError::CutShort) {
-        let _ = park::cancel_point();
+        let _ = points::cancel_point();
     }
     waited.is_ok()
 }
@@ -336,7 +336,7 @@ impl Listener<'_> {
     ///
     /// See [`Notify::listen`].
     pub fn wait(self) {
-        park::perturb();
+        points::switch_point();
         end_of_wait(self.wait_until(NEVER, false));
     }
 
@@ -358,7 +358,7 @@ impl Listener<'_> {
     /// ```
     #[must_use = "false if the time limit passed"]
     pub fn wait_timeout(self, timeout: Duration) -> bool {
-        park::perturb();
+        points::switch_point();
         end_of_wait(self.wait_until(deadline_ns(timeout), true))
     }
 

@@ -12,7 +12,7 @@ use super::waitlist::{self, Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::util::fmt_as::fmt_as;
 
 const INCOMPLETE: u32 = 0;
@@ -169,7 +169,7 @@ impl Once {
     #[inline]
     #[must_use]
     pub fn is_completed(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         self.is_completed_in_place()
     }
 
@@ -249,7 +249,7 @@ impl Once {
         f: &mut dyn FnMut(&OnceState),
         wait: &mut dyn FnMut() -> Result<(), WaitError>,
     ) -> Result<(), WaitError> {
-        park::perturb();
+        points::switch_point();
         loop {
             match self.state.load(Ordering::Acquire) {
                 COMPLETE => return Ok(()),
@@ -337,7 +337,7 @@ impl Once {
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         // The closure was unwound by a shutdown and did not panic: another call may run its own.
-        if self.end == POISONED && park::unwinds_cancelled() {
+        if self.end == POISONED && points::unwinds_cancelled() {
             self.end = INCOMPLETE;
         }
         self.once.state.store(self.end, Ordering::Release);
@@ -350,7 +350,7 @@ impl Drop for Run<'_> {
 fn poisoned() -> ! {
     // During a shutdown the closure may have been unwound for that reason; then this caller
     // unwinds, too.
-    let _ = park::cancel_point();
+    let _ = points::cancel_point();
     panic!("Once instance has previously been poisoned");
 }
 

@@ -9,7 +9,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use super::once::{Once, OnceState};
 use super::waitlist::WaitError;
 use crate::loom::const_fn;
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 
 /// A cell that is written once, as `std::sync::OnceLock`.
 ///
@@ -84,7 +84,7 @@ impl<T> OnceLock<T> {
     #[inline]
     #[must_use]
     pub fn get(&self) -> Option<&T> {
-        park::perturb();
+        points::switch_point();
         self.peek()
     }
 

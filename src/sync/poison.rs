@@ -8,7 +8,7 @@
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use crate::loom::native::atomic::{AtomicBool, Ordering};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 
 /// Whether a lock is poisoned.
 ///
@@ -45,7 +45,7 @@ impl Flag {
 
     #[cold]
     fn poison(&self) {
-        if !park::unwinds_cancelled() {
+        if !points::unwinds_cancelled() {
             self.0.store(true, Ordering::Relaxed);
         }
     }

@@ -14,7 +14,7 @@ use crate::loom::const_fn;
 use crate::loom::native::OnceLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sched::wait::handoff::Section;
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::util::padded::Padded;
 
 /// Objects to be used again, such as buffers and compressors, in a list for each P: Go's
@@ -142,7 +142,7 @@ impl<T, F> Pool<T, F> {
     /// assert_eq!(*pool.get(), 7);
     /// ```
     pub fn put(&self, object: T) {
-        park::perturb();
+        points::switch_point();
         self.lists.put(object);
     }
 
@@ -191,7 +191,7 @@ impl<T, F: Fn() -> T> Pool<T, F> {
     ///
     /// See [`Pool`].
     pub fn get(&self) -> Pooled<'_, T> {
-        park::perturb();
+        points::switch_point();
         let object = self.lists.take().unwrap_or_else(|| (self.make)());
         Pooled {
             lists: &self.lists,

@@ -46,6 +46,7 @@ use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{self, AtomicU32, AtomicU64, Ordering, const_fn};
 use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER};
 
 const LOCKED: u32 = 1;
@@ -112,7 +113,7 @@ impl RawMutex {
     /// unwinding.
     #[inline]
     pub(crate) fn lock(&self) -> Result<(), WaitError> {
-        park::perturb();
+        points::switch_point();
         if self.swap(0, LOCKED) {
             Ok(())
         } else {
@@ -127,14 +128,14 @@ impl RawMutex {
     /// The reason why the lock was not taken.
     #[cold]
     pub(crate) fn lock_in_context(&self) -> Result<(), WaitError> {
-        park::perturb();
+        points::switch_point();
         self.lock_contended(WaitOptions::new(Reason::Mutex).by_context(true))
     }
 
     /// Takes the lock if it is free and not in starving mode.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         self.try_lock_in_place()
     }
 

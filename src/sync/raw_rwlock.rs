@@ -18,7 +18,7 @@ use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 
 const WRITER: u32 = 1;
 const QUEUED: u32 = 2;
@@ -71,7 +71,7 @@ impl RawRwLock {
     /// unwinding.
     #[inline]
     pub(crate) fn lock(&self, mode: Mode) -> Result<(), WaitError> {
-        park::perturb();
+        points::switch_point();
         if self.try_lock(mode) {
             Ok(())
         } else {
@@ -85,7 +85,7 @@ impl RawRwLock {
     ///
     /// The reason why the lock was not taken.
     pub(crate) fn lock_in_context(&self, mode: Mode) -> Result<(), WaitError> {
-        park::perturb();
+        points::switch_point();
         self.lock_contended(mode, WaitOptions::new(Reason::RwLock).by_context(true))
     }
 

@@ -13,7 +13,7 @@ use super::poison::{self, Flag};
 use super::raw_rwlock::{Mode, RawRwLock};
 use super::waitlist::{self, WaitError};
 use crate::loom::const_fn;
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 
 /// A reader-writer lock around a value, as `std::sync::RwLock`, for goroutines and plain threads.
 ///
@@ -245,7 +245,7 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     #[inline]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
-        park::perturb();
+        points::switch_point();
         let taken = self.raw.try_lock(Mode::Read);
         self.poison.wrap_try(taken.then(|| self.read_guard()))
     }
@@ -301,7 +301,7 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     #[inline]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
-        park::perturb();
+        points::switch_point();
         let taken = self.raw.try_lock(Mode::Write);
         self.poison.wrap_try(taken.then(|| self.write_guard()))
     }
@@ -385,7 +385,7 @@ impl<T: ?Sized> RwLock<T> {
     /// assert_eq!(*one, *two);
     /// ```
     pub fn try_read_owned(self: &Arc<Self>) -> TryLockResult<OwnedRwLockReadGuard<T>> {
-        park::perturb();
+        points::switch_point();
         let taken = self.raw.try_lock(Mode::Read);
         self.poison.wrap_try(taken.then(|| self.owned_read_guard()))
     }
@@ -404,7 +404,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// See [`RwLock::try_read_owned`].
     pub fn try_write_owned(self: &Arc<Self>) -> TryLockResult<OwnedRwLockWriteGuard<T>> {
-        park::perturb();
+        points::switch_point();
         let taken = self.raw.try_lock(Mode::Write);
         self.poison
             .wrap_try(taken.then(|| self.owned_write_guard()))

@@ -19,7 +19,7 @@ use super::waitlist::{Queue, QueueEnd, TAKEN, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering, const_fn};
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points};
 use crate::sys::clock::{NEVER, deadline_ns};
 use crate::util::fmt_as::fmt_as;
 
@@ -195,7 +195,7 @@ impl Semaphore {
     /// assert_eq!(semaphore.try_acquire(1).unwrap_err(), TryAcquireError::NoPermits);
     /// ```
     pub fn try_acquire(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
-        park::perturb();
+        points::switch_point();
         match self.take(n, false) {
             Step::Dequeued => Ok(self.permit(n)),
             Step::Closed => {
@@ -240,7 +240,7 @@ impl Semaphore {
     }
 
     fn acquire_until(&self, n: usize, deadline_ns: u64) -> Result<SemaphorePermit<'_>, Refused> {
-        park::perturb();
+        points::switch_point();
         let acquired = match self.take(n, false) {
             Step::Dequeued => return Ok(self.permit(n)),
             Step::Closed => Err(Refused::Closed),
@@ -272,7 +272,7 @@ impl Semaphore {
             Err(WaitError::Over(over)) => Err(Refused::Over(over)),
             Err(WaitError::CutShort) => {
                 // Unwinds the goroutine. In a destructor it returns, and this call fails.
-                let _ = park::cancel_point();
+                let _ = points::cancel_point();
                 Err(Refused::RunEnds)
             }
         }
@@ -329,7 +329,7 @@ impl Semaphore {
     /// ```
     #[track_caller]
     pub fn add_permits(&self, n: usize) {
-        park::perturb();
+        points::switch_point();
         self.give_back(n);
     }
 
@@ -388,7 +388,7 @@ impl Semaphore {
     /// Number of permits available now.
     #[must_use]
     pub fn available_permits(&self) -> usize {
-        park::perturb();
+        points::switch_point();
         self.permits()
     }
 
@@ -439,7 +439,7 @@ impl Semaphore {
 /// that was unwound may have closed it; then the caller unwinds too, as in a wait.
 #[cold]
 fn note_closed() {
-    let _ = park::cancel_point();
+    let _ = points::cancel_point();
 }
 
 /// Result of an attempt to take permits.

@@ -15,7 +15,7 @@ use super::mutex::{Mutex, MutexGuard};
 use super::waitlist::{self, WaitCell, WaitError};
 use super::waitq::WaitOptions;
 use crate::g::status::Reason;
-use crate::sched::wait::park::{self, Cancelled};
+use crate::sched::wait::points::{self, Cancelled};
 use crate::util::fmt_as::fmt_as;
 
 /// Runs one closure at a time for each key, and gives its result to all that ask meanwhile: Go's
@@ -164,7 +164,7 @@ impl<K: Eq + Hash, V> SingleFlight<K, V> {
                 return Ok(value);
             }
             // If this goroutine's runtime ends, too, it unwinds.
-            let _ = park::cancel_point();
+            let _ = points::cancel_point();
         }
     }
 

@@ -12,7 +12,7 @@ use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering};
-use crate::sched::wait::{park, spawn};
+use crate::sched::wait::{points, spawn};
 
 const WAITED_FOR: u64 = 1;
 const ONE: u64 = 2;
@@ -99,7 +99,7 @@ impl WaitGroup {
     /// ```
     #[track_caller]
     pub fn add(&self, n: isize) {
-        park::perturb();
+        points::switch_point();
         self.add_in_place(n);
     }
 
@@ -143,7 +143,7 @@ impl WaitGroup {
     /// Parks the goroutine; blocks a plain thread. If the runtime shuts down, a waiting goroutine
     /// unwinds. In a destructor that runs during this unwinding, the call returns at once.
     pub fn wait(&self) {
-        park::perturb();
+        points::switch_point();
         if !self.0.is_zero() {
             let _ = self.0.wait(false);
         }
@@ -191,7 +191,7 @@ impl WaitGroup {
 /// down in a destructor were unwound: their tasks are not done, so the caller unwinds, too. In a
 /// destructor it returns.
 fn end_of_wait() {
-    let _ = park::cancel_point();
+    let _ = points::cancel_point();
 }
 
 /// Counts down when it is dropped, even if its goroutine never ran.

@@ -15,7 +15,7 @@ use crate::bubble;
 use crate::lock::RawLock;
 use crate::loom::const_fn;
 use crate::sched::wait::current_context::{self, Error};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER};
 use crate::util::choice;
 use crate::util::fmt_as::fmt_as;
@@ -31,7 +31,7 @@ pub(crate) enum WaitError {
     /// The ambient context is done. Only for waits with `by_context`.
     Over(Error),
     /// The runtime of the calling goroutine shuts down. The goroutine unwinds
-    /// ([`park::cancel_point`]); if it is unwinding already, the call fails at once.
+    /// ([`points::cancel_point`]); if it is unwinding already, the call fails at once.
     CutShort,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum WaitError {
 /// While a goroutine is unwinding already, such waits are not cut short.
 #[cold]
 pub(crate) fn unwind() -> ! {
-    let unwinding = park::cancel_point();
+    let unwinding = points::cancel_point();
     unreachable!("a lock's wait was cut short, though nothing ended: {unwinding:?}")
 }
 
@@ -179,7 +179,7 @@ impl Queue<'_> {
 }
 
 fn why_it_gave_up(options: WaitOptions) -> WaitError {
-    if park::is_cancelled() {
+    if points::is_cancelled() {
         return WaitError::CutShort;
     }
     let WaitOptions { deadline_ns, .. } = options;

@@ -45,10 +45,13 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId};
 use crate::loom::{self, AtomicU32, AtomicU64, Ordering};
+use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::types::state::Phase;
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::park;
+use crate::sched::wait::points;
+use crate::sched::wait::sleep;
 use crate::sched::wait::turn;
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
@@ -137,7 +140,7 @@ impl WaitCtx<'_> {
     /// `unlock` releases them. After `None`, or after a choice among several nodes, the caller
     /// locks again and removes its nodes before it leaves the frame.
     ///
-    /// `None` before the deadline means that the wait was cut short: see [`park::cancel_point`],
+    /// `None` before the deadline means that the wait was cut short: see [`points::cancel_point`],
     /// and `current_context::check` for waits that a context ends.
     #[inline]
     pub(crate) fn wait(
@@ -191,7 +194,7 @@ impl WaitCtx<'_> {
     }
 
     /// Whether the runtime of the calling goroutine shuts down, so that a wait would be cut short.
-    /// Then [`park::cancel_point`] unwinds the goroutine, once this `WaitCtx` is dropped.
+    /// Then [`points::cancel_point`] unwinds the goroutine, once this `WaitCtx` is dropped.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         match &self.section {
@@ -200,7 +203,7 @@ impl WaitCtx<'_> {
                 let ends = m.sched().phase() >= Phase::Cancelling || bubble::is_lost();
                 ends && m.curg.get().is_some()
             }
-            None => park::is_cancelled() && park::current_g().is_some(),
+            None => points::is_cancelled() && current::g().is_some(),
         }
     }
 
@@ -293,7 +296,7 @@ impl Waiter {
             ScopeChain::NONE
         };
         let deadline_ns = options.deadline_ns.min(chain.deadline_ns());
-        let look_up_ns = park::look_up_ns(chain);
+        let look_up_ns = sleep::look_up_ns(chain);
         let looks_up = look_up_ns != NEVER;
         let mut spins = SPINS;
         loop {
@@ -336,7 +339,7 @@ impl Waiter {
 /// Whether a goroutine that waits as a thread stops waiting because its runtime shuts down. A wait
 /// for a lock in a destructor goes on, because it has no other result to return.
 fn is_cut_short(reason: Reason) -> bool {
-    park::is_cancelled() && !(reason.is_lock() && std::thread::panicking())
+    points::is_cancelled() && !(reason.is_lock() && std::thread::panicking())
 }
 
 /// A waiter's entry in one queue, on the waiter's stack frame.

@@ -19,16 +19,19 @@ use crate::loom::native::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::proc::locked;
 use crate::sched::types::accounts::MAX_LABELS;
+use crate::sched::types::current;
 use crate::sched::wait::checkpoint as check;
 use crate::sched::wait::completion::{self, Unjoined};
 use crate::sched::wait::fork;
 use crate::sched::wait::offload;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::points;
+use crate::sched::wait::sleep;
 use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 use crate::util::ladder;
 
-pub use crate::sched::wait::park::Cancelled;
+pub use crate::sched::wait::points::Cancelled;
 
 /// The result of a join: the goroutine's value, or the payload of its panic.
 ///
@@ -134,7 +137,7 @@ pub(crate) fn spawn_at<F, T>(f: F, site: &'static Location<'static>) -> JoinHand
 where
     F: FnOnce() -> T,
 {
-    park::end_if_late();
+    points::end_if_late();
     let task = make::spawn(f, Options::default(), site);
     JoinHandle::new(task, header::take_fn::<F, T>())
 }
@@ -670,7 +673,7 @@ impl<T> Handle<T> {
     }
 
     fn is_finished(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         completion::is_done(&self.task().g().join)
     }
 }
@@ -682,7 +685,7 @@ fn with_the_cancelled<T>(outcome: Result<T>) -> Result<T> {
         .as_ref()
         .is_err_and(|payload| payload.is::<Cancelled>())
     {
-        let _ = park::cancel_point();
+        let _ = points::cancel_point();
     }
     outcome
 }
@@ -767,7 +770,7 @@ impl<T> JoinHandle<T> {
     /// ```
     #[must_use = "if this is `false`, the goroutine has no context of its own, and goes on"]
     pub fn cancel(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         self.cancel_in_place()
     }
 
@@ -874,7 +877,7 @@ impl<T> JoinHandle<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn join_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
-        park::perturb();
+        points::switch_point();
         if self.inner.wait_until(deadline_ns(timeout)) {
             Ok(self.inner.join())
         } else {
@@ -1072,7 +1075,7 @@ impl Task {
     ///
     /// Never.
     pub fn unpark(&self) {
-        park::perturb();
+        points::switch_point();
         self.unpark_in_place();
     }
 
@@ -1114,7 +1117,7 @@ impl fmt::Debug for Task {
 /// ```
 #[must_use]
 pub fn current() -> Task {
-    Task(match park::current_g() {
+    Task(match current::g() {
         Some(g) => TaskKind::Goroutine(TaskRef::retain(g)),
         None => TaskKind::Thread(crate::loom::thread::current()),
     })
@@ -1196,7 +1199,7 @@ fn park_thread(deadline: u64) {
     let until = deadline.min(chain.deadline_ns());
     let left = || Duration::from_nanos(until.saturating_sub(now_ns()));
     let look_up = Duration::from_nanos(ladder::LATE_NS);
-    match park::current_g() {
+    match current::g() {
         _ if chain.over().is_some() => {}
         None => {
             // A canceller cannot wake the thread, so the call then returns early.
@@ -1212,7 +1215,7 @@ fn park_thread(deadline: u64) {
         }
         Some(g) => {
             while !g.token.take(WakeKind::Park)
-                && !park::is_cancelled()
+                && !points::is_cancelled()
                 && chain.over().is_none()
                 && now_ns() < deadline
             {
@@ -1374,9 +1377,9 @@ impl Drop for LockedThread {
 pub fn sleep(duration: Duration) {
     if !duration.is_zero() {
         // Destructors of a cancelled goroutine do not wait.
-        let _ = park::sleep_until(deadline_ns(duration));
+        let _ = sleep::sleep_until(deadline_ns(duration));
     } else {
-        park::perturb();
+        points::switch_point();
     }
 }
 
@@ -1538,7 +1541,7 @@ impl ScopeShared {
 fn not_all_done(a_goroutine_panicked: bool) {
     // At the end of a run goroutines are cancelled: the caller unwinds as they did. A destructor
     // that runs during such an unwinding goes on, as after other waits.
-    if park::cancel_point().is_err() {
+    if points::cancel_point().is_err() {
         return;
     }
     if a_goroutine_panicked {
@@ -1827,7 +1830,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     ///
     /// The handle, if the goroutine has not ended in time.
     pub fn join_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
-        park::perturb();
+        points::switch_point();
         if self.inner.wait_until(deadline_ns(timeout)) {
             Ok(self.join())
         } else {
@@ -1859,7 +1862,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// As [`JoinHandle::cancel`].
     #[must_use = "if this is `false`, the goroutine has no context of its own, and goes on"]
     pub fn cancel(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         cancel_own(self.own.as_ref())
     }
 

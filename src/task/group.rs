@@ -9,7 +9,7 @@ use std::result::Result;
 use super::goroutine::{Builder, Cancelled};
 use crate::context::{CancelRef, Context, shield};
 use crate::loom::native::{Arc, Mutex, PoisonError};
-use crate::sched::wait::{park, spawn};
+use crate::sched::wait::{park, points, spawn};
 use crate::sync::{OwnedSemaphorePermit, Semaphore, WaitGroup};
 
 /// Goroutines that work on one task, of which the first error cancels the others: Go's
@@ -335,7 +335,7 @@ impl<E> Group<E> {
             (failure.panic.take(), failure.error.take())
         };
         if let Some(payload) = panic {
-            if std::thread::panicking() && park::is_cancelled() {
+            if std::thread::panicking() && points::is_cancelled() {
                 spawn::drop_payload(payload);
                 return error.map_or(Ok(()), Err);
             }
@@ -407,7 +407,7 @@ impl<E> Drop for Member<E> {
     fn drop(&mut self) {
         if !self.is_over {
             // It never ran.
-            self.shared.end_by_panic(match park::is_cancelled() {
+            self.shared.end_by_panic(match points::is_cancelled() {
                 true => Box::new(Cancelled),
                 false => Box::new(NOT_BEGUN),
             });

@@ -14,7 +14,7 @@ use crate::g::fork::{Fork, ForkList};
 use crate::g::stack;
 use crate::sched::types::current;
 use crate::sched::wait::fork::{self, AnotherStack};
-use crate::sched::wait::park::{self, Cancelled};
+use crate::sched::wait::points::{self, Cancelled};
 use crate::sched::wait::spawn as make;
 
 /// Runs two closures, if possible in parallel, and returns both results.
@@ -89,7 +89,7 @@ where
     RA: Send,
     RB: Send,
 {
-    park::end_if_late();
+    points::end_if_late();
     join_at(a, b, Location::caller())
 }
 
@@ -181,7 +181,7 @@ where
             // This stack has to do.
             return in_turn(a, b);
         }
-        let _ = park::cancel_point();
+        let _ = points::cancel_point();
         panic!(
             "windlass: calls of join have used up the stack of a goroutine, and there is no memory \
              for another stack: give it more with task::Builder::stack_size, or all of them with \
@@ -212,7 +212,7 @@ fn finish_panicked<B: FnOnce() -> RB, RB>(payload: Box<dyn Any + Send>, b: B) ->
 fn unwind(payload: Box<dyn Any + Send>) -> ! {
     if payload.is::<Cancelled>() {
         // Its run has ended, and so has the caller's, which is the same.
-        let _ = park::cancel_point();
+        let _ = points::cancel_point();
     }
     resume_unwind(payload)
 }
@@ -304,7 +304,7 @@ impl<B: FnOnce() -> RB, RB> Call<B, RB> {
             Ok(Err(payload)) => unwind(payload),
             Err(b) => {
                 // Either the run ends, or there was no stack for the goroutine.
-                let _ = park::cancel_point();
+                let _ = points::cancel_point();
                 (ra, b())
             }
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::goroutine::{self, Builder, JoinHandle, Result, Task, spawn_at};
 use crate::channel::{self, Receiver, Sender};
 use crate::context::{self, Context, shield};
-use crate::sched::wait::park;
+use crate::sched::wait::{park, points};
 use crate::util::fmt_as::fmt_as;
 
 /// A set of goroutines whose results are taken in the order in which they end, as tokio's
@@ -474,7 +474,7 @@ impl<T> JoinSet<T> {
     ///
     /// Never.
     pub fn detach_all(&mut self) {
-        park::perturb();
+        points::switch_point();
         self.handles.clear();
         self.numbers.clear();
         // Nobody waits for the results of the detached ones.

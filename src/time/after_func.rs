@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER};
 use crate::task::{self, Task};
 use crate::util::fmt_as::fmt_as;
@@ -154,7 +154,7 @@ impl AfterFunc {
     ///
     /// See [`after_func`].
     pub fn stop(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         let was_set = {
             let mut state = lock(&self.state);
             std::mem::take(&mut state.is_set) && !state.is_over
@@ -195,7 +195,7 @@ impl AfterFunc {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn reset(&self, delay: Duration) -> bool {
-        park::perturb();
+        points::switch_point();
         let was_set = {
             let mut state = lock(&self.state);
             if state.is_over {

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::sched::wait::park;
+use crate::sched::wait::points;
+use crate::sched::wait::sleep;
 use crate::sys::clock;
 
 /// Waits until `deadline`. Returns at once if it has passed.
@@ -25,8 +26,8 @@ pub fn sleep_until(deadline: impl Into<Instant>) {
     let deadline = deadline.into();
     if deadline > clock::now() {
         // An error means that the goroutine already unwinds. Its destructors do not wait.
-        let _ = park::sleep_until(clock::instant_ns(deadline));
+        let _ = sleep::sleep_until(clock::instant_ns(deadline));
     } else {
-        park::perturb();
+        points::switch_point();
     }
 }

@@ -4,7 +4,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::g::cancel_wait::CancelScope;
-use crate::sched::wait::{current_context, park};
+use crate::sched::types::current;
+use crate::sched::wait::current_context;
 use crate::sys::clock;
 use crate::util::fmt_as::fmt_as;
 
@@ -91,7 +92,7 @@ pub fn timeout_at<T>(deadline: impl Into<Instant>, f: impl FnOnce() -> T) -> Res
 }
 
 fn within<T>(deadline_ns: u64, f: impl FnOnce() -> T) -> Result<T, Elapsed> {
-    let frame = CancelScope::new(park::current_g(), deadline_ns);
+    let frame = CancelScope::new(current::g(), deadline_ns);
     let entered = current_context::enter(&frame);
     let value = f();
     drop(entered);

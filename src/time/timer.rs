@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::channel::{Alarm, Receiver, Then};
-use crate::sched::wait::park;
+use crate::sched::wait::points;
 use crate::sys::clock;
 use crate::util::fmt_as::fmt_as;
 use crate::util::instant::Instant;
@@ -61,7 +61,7 @@ impl Timer {
     ///
     /// Never. Goroutines that wait in the channel go on waiting.
     pub fn stop(&self) -> bool {
-        park::perturb();
+        points::switch_point();
         self.alarm.set(None, Then::Once)
     }
 
@@ -74,7 +74,7 @@ impl Timer {
     ///
     /// Never. Goroutines that wait in the channel wait for the new instant.
     pub fn reset(&self, duration: Duration) -> bool {
-        park::perturb();
+        points::switch_point();
         let when = clock::now().checked_add(duration);
         self.alarm.set(when, Then::Once)
     }
@@ -134,7 +134,7 @@ impl Ticker {
     ///
     /// Never. Goroutines that wait in the channel go on waiting.
     pub fn stop(&self) {
-        park::perturb();
+        points::switch_point();
         self.alarm.set(None, Then::Once);
     }
 
@@ -161,7 +161,7 @@ impl Ticker {
     #[track_caller]
     pub fn reset(&self, period: Duration) {
         let (when, then) = plan(period);
-        park::perturb();
+        points::switch_point();
         self.alarm.set(when, then);
     }
 }

@@ -12,7 +12,7 @@ use super::settings::{Disk, Settings};
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::{self, Bubble};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use crate::sched::wait::{current_context, park};
+use crate::sched::wait::{current_context, points, sleep};
 use crate::sync::Semaphore;
 use crate::util::fmt_as::fmt_as;
 use windlass_world::disk::chance;
@@ -119,8 +119,8 @@ impl SimDisk {
     /// If the caller is not in the run of the disk, or its host has crashed: destructors that run
     /// then must not reach the disk. A goroutine that unwinds because the run is over may.
     pub(super) fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
-        park::perturb();
-        let _ = park::cancel_point();
+        points::switch_point();
+        let _ = points::cancel_point();
         self.check_run()?;
         if bubble::is_lost() {
             return fail(EIO);
@@ -147,7 +147,7 @@ impl SimDisk {
             let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             let until = bubble::now_ns().unwrap_or(0).saturating_add(ns);
             // An error means that the goroutine unwinds.
-            let _ = current_context::shield(|| park::sleep_until(until));
+            let _ = current_context::shield(|| sleep::sleep_until(until));
         }
     }
 

@@ -12,6 +12,7 @@ use std::cell::Cell;
 
 use super::m::{Carrier, M};
 use crate::g::goroutine_locals::GoroutineLocals;
+use crate::g::header::GRef;
 
 thread_local!(static CURRENT: Cell<*const M> = const { Cell::new(std::ptr::null()) });
 
@@ -35,6 +36,11 @@ pub(crate) fn set_m(m: *const M) {
 #[inline(always)]
 pub(crate) fn m<'a>() -> Option<&'a Carrier> {
     Some(inside()?)
+}
+
+/// The goroutine that runs on this thread, even in a blocking section or while unwinding.
+pub(crate) fn g() -> Option<GRef> {
+    m().and_then(|m| m.curg.get())
 }
 
 /// As [`m`], for the code by which goroutines enter the scheduler, and in simulations, where no P is

@@ -5,7 +5,8 @@
 //! has used up a time slice and others wait, it goes to the tail of the queue, as with `yield_now`.
 
 use super::handoff::Section;
-use super::park::{self, Caller, Cancelled};
+use super::park::{self, Caller};
+use super::points::{self, Cancelled};
 use crate::g::coro::Switch;
 use crate::loom::Ordering;
 use crate::sched::types::current;
@@ -24,7 +25,7 @@ const MOST_CALLS: u32 = 1024;
 /// [`Cancelled`], only while unwinding.
 #[inline]
 pub(crate) fn checkpoint() -> Result<(), Cancelled> {
-    park::perturb();
+    points::switch_point();
     let Some(m) = current::m() else { return Ok(()) };
     let left = m.checks.left.load(Ordering::Relaxed);
     if left != 0 && m.access.load(Ordering::Relaxed) == HAS_P {
@@ -46,7 +47,7 @@ fn check_now() -> Result<(), Cancelled> {
             section.switch_out_with_forks(Switch::YIELD);
         }
     }
-    park::cancel_point()
+    points::cancel_point()
 }
 
 /// Whether this P would have other work if the goroutine yielded.

@@ -16,7 +16,9 @@
 
 use std::cell::Cell;
 
-use super::park::{self, Caller, Cancelled};
+use super::park::{self, Caller};
+use super::points::{self, Cancelled};
+use super::sleep;
 use super::turn;
 use super::wake;
 use crate::g::cancel_wait::ScopeChain;
@@ -24,6 +26,7 @@ use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::loom::native::futex;
+use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
@@ -76,7 +79,7 @@ pub(crate) fn join(g: GRef) -> Result<(), Unjoined> {
                 wait_parked(&g.join, me, Reason::Join, NEVER, ScopeChain::NONE)?;
             }
             // Also a goroutine in a blocking section, or one that unwinds.
-            Caller::Thread if park::current_g() == Some(g) => return Err(Unjoined::Itself),
+            Caller::Thread if current::g() == Some(g) => return Err(Unjoined::Itself),
             Caller::Thread => wait_blocked(&g.join, NEVER),
         }
     }
@@ -118,8 +121,8 @@ pub(crate) fn wait_until(word: &AtomicPtr<()>, deadline_ns: u64) -> Result<bool,
             Caller::Goroutine(g) => wait_parked(word, g, Reason::Join, deadline_ns, chain)?,
             Caller::Thread => {
                 // Neither a context nor the end of a run wakes a thread, so it polls.
-                park::cancel_point()?;
-                let look_ns = clock::now_ns().saturating_add(park::look_up_ns(chain));
+                points::cancel_point()?;
+                let look_ns = clock::now_ns().saturating_add(sleep::look_up_ns(chain));
                 wait_blocked(word, deadline_ns.min(look_ns));
             }
         }
@@ -135,7 +138,7 @@ fn wait_parked(
 ) -> Result<(), Cancelled> {
     let may_cancel = reason == Reason::Join;
     if may_cancel {
-        park::cancel_point()?;
+        points::cancel_point()?;
     }
     let waiter = CompletionWaiter {
         g: Some(g),
@@ -184,7 +187,7 @@ fn wait_parked(
         return Ok(());
     }
     if may_cancel {
-        park::cancel_point()
+        points::cancel_point()
     } else {
         Ok(())
     }

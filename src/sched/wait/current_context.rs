@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use super::park;
 use crate::g::cancel_wait::{CancelScope, Over, ScopeChain};
+use crate::sched::types::current;
 
 /// Why a context is done.
 ///
@@ -97,7 +98,7 @@ pub(crate) fn leave(frame: &CancelScope) {
 
 /// Runs `f` shielded from the cancel scopes around the caller.
 pub(crate) fn shield<T>(f: impl FnOnce() -> T) -> T {
-    let frame = CancelScope::shield(park::current_g());
+    let frame = CancelScope::shield(current::g());
     let _entered = enter(&frame);
     f()
 }

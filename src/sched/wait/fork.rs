@@ -200,7 +200,7 @@ impl AnotherStack {
     ///
     /// `OutOfMemory`, as for the stack of a goroutine.
     pub(crate) fn take() -> io::Result<AnotherStack> {
-        let g = park::current_g().expect("only goroutines have forks");
+        let g = current::g().expect("only goroutines have forks");
         // Not that the M loses its P, and then its CPU, with the pool locked.
         let _section = Section::enter();
         let stack = pool_of(g.home()).take(g.stack_bytes())?;
@@ -314,7 +314,7 @@ pub(crate) fn run_in(chain: ScopeChain, f: &mut dyn FnMut()) -> bool {
         f();
         return false;
     }
-    let g = park::current_g();
+    let g = current::g();
     let of_deadline = CancelScope::new(g, chain.deadline_ns());
     let entered = current_context::enter(&of_deadline);
     let scope_of = |source| {

@@ -3,9 +3,11 @@
 #[cfg_attr(not(feature = "sim"), path = "no_turn.rs")]
 pub(crate) mod turn;
 pub(crate) mod handoff;
+pub(crate) mod points;
 pub(crate) mod home;
 pub(crate) mod wake;
 pub(crate) mod park;
+pub(crate) mod sleep;
 pub(crate) mod current_context;
 pub(crate) mod completion;
 pub(crate) mod cancel;

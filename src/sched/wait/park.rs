@@ -33,14 +33,11 @@
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
-use std::time::Duration;
 
 use super::handoff::Section;
-use super::turn;
+use super::points::{Cancelled, cancel_point};
 use super::wake;
-use crate::bubble;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::coro::Switch;
 use crate::g::goroutine_locals::GoroutineLocals;
@@ -49,43 +46,9 @@ use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
 use crate::sched::types::current;
 use crate::sched::types::events::EventKind;
-use crate::sched::types::m::Carrier;
 use crate::sched::types::m::{BLOCKING, M};
-use crate::sched::types::simulation::Simulation;
-use crate::sched::types::state::Phase;
-use crate::sys::clock::{self, NEVER};
+use crate::sys::clock::NEVER;
 use crate::util::chaos::{self, Point};
-use crate::util::ladder;
-
-/// The goroutine is being cancelled because its runtime ends. It is the payload of the unwind, and
-/// `join` returns it.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use windlass::task::Cancelled;
-///
-/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
-/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
-/// let sleeper = rt.run(|| {
-///     windlass::spawn(|| windlass::time::sleep(Duration::from_secs(3600)))
-/// });
-/// // The end of the run has cancelled the goroutine.
-/// assert!(sleeper.join().unwrap_err().is::<Cancelled>());
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Cancelled;
-
-impl std::fmt::Display for Cancelled {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the goroutine was cancelled because its runtime ended")
-    }
-}
-
-impl std::error::Error for Cancelled {}
 
 /// The way in which a blocking call makes its caller wait.
 #[derive(Clone, Copy, Debug)]
@@ -105,81 +68,6 @@ pub(crate) fn caller() -> Caller {
         }
         _ => Caller::Thread,
     }
-}
-
-/// The goroutine that runs on this thread, even in a blocking section or while unwinding.
-pub(crate) fn current_g() -> Option<GRef> {
-    current::m().and_then(|m| m.curg.get())
-}
-
-/// Whether the calling goroutine must end: its runtime is ending, or its simulated host has crashed.
-#[inline]
-pub(crate) fn is_cancelled() -> bool {
-    current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling) || bubble::is_lost()
-}
-
-/// A cancellation point: unwinds the goroutine if its runtime ends. If it unwinds already, returns
-/// `Err`, and the caller fails at once.
-///
-/// # Errors
-///
-/// [`Cancelled`], only while unwinding.
-pub(crate) fn cancel_point() -> Result<(), Cancelled> {
-    if is_cancelled() && current_g().is_some() {
-        unwind_cancelled()
-    } else {
-        Ok(())
-    }
-}
-
-#[cold]
-fn unwind_cancelled() -> Result<(), Cancelled> {
-    if std::thread::panicking() {
-        return Err(Cancelled);
-    }
-    if let Some(g) = current_g() {
-        g.set_unwinds_cancelled(true);
-        if let Some(sim) = current::m()
-            .and_then(Carrier::simulation)
-            .filter(|sim| sim.is_over())
-        {
-            // An unwind takes as long as so many switch points.
-            turn::count_late(sim, g, 100);
-        }
-    }
-    resume_unwind(Box::new(Cancelled))
-}
-
-/// Calls `f`, which may wait, for a caller that must not unwind. At the end of the run `f` unwinds
-/// to here, and the goroutine goes on: its next wait ends at once again.
-///
-/// # Errors
-///
-/// [`Cancelled`] if the run ends.
-///
-/// # Panics
-///
-/// If `f` panics for another reason.
-pub(crate) fn without_unwinding<T>(f: impl FnOnce() -> T) -> Result<T, Cancelled> {
-    if is_cancelled() {
-        return Err(Cancelled);
-    }
-    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
-        if !payload.is::<Cancelled>() {
-            resume_unwind(payload);
-        }
-        if let Some(g) = current_g() {
-            g.set_unwinds_cancelled(false);
-        }
-        Cancelled
-    })
-}
-
-/// Whether the calling goroutine, which unwinds, does so because its runtime ends and not because
-/// of a panic of its own.
-#[cold]
-pub(crate) fn unwinds_cancelled() -> bool {
-    current_g().is_some_and(GRef::unwinds_cancelled)
 }
 
 /// Whether to spin on a lock before waiting for it: its holder may be running on another P now, and
@@ -355,33 +243,6 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
     !g.status.wake(wait)
 }
 
-/// A call that need not enter the scheduler: under chaos, and in a simulation, it sometimes lets
-/// other goroutines run first.
-///
-/// In a simulation that is over it unwinds a goroutine that goes on and on without a wait, which
-/// nothing else can end.
-#[inline(always)]
-pub(crate) fn perturb() {
-    if chaos::coin(Point::Enter) || bubble::is_inside() {
-        // Entering is what yields.
-        drop(Section::enter());
-        end_if_late();
-    }
-}
-
-/// A call that may succeed for ever without a wait: in a simulation that is over it unwinds a
-/// goroutine that goes on and on.
-#[inline(always)]
-pub(crate) fn end_if_late() {
-    if bubble::is_inside()
-        && (bubble::is_lost()
-            || current::m().is_some_and(|m| m.simulation().is_some_and(Simulation::is_late)))
-    {
-        // While it unwinds, the caller goes on.
-        let _ = unwind_cancelled();
-    }
-}
-
 /// The M's side of a park. `false` means that the G resumes at once.
 ///
 /// # Safety
@@ -409,84 +270,6 @@ unsafe fn trace_park(record: NonNull<Record>, m: &M) {
     m.p().trace(EventKind::Park, why.reason(), 0, 0);
 }
 
-/// Sleeps until `deadline_ns`, or until the current context is done.
-///
-/// # Errors
-///
-/// [`Cancelled`], only while unwinding.
-pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
-    cancel_point()?;
-    match caller() {
-        Caller::Goroutine(g) => {
-            let chain = chain_of(g);
-            if !ends_early(chain, deadline_ns) {
-                let until_ns = deadline_ns.min(chain.deadline_ns());
-                let begin = |_, _, _: &M, is_done: bool| !is_done;
-                park_until::<false>(
-                    enter(),
-                    Reason::Sleep,
-                    move || until_ns,
-                    chain,
-                    begin,
-                    || false,
-                );
-                // If the context's deadline has passed, this records it in the context.
-                ends_early(chain, deadline_ns);
-            }
-        }
-        Caller::Thread => sleep_thread(deadline_ns),
-    }
-    cancel_point()
-}
-
-/// Whether a sleep until `deadline_ns` is, or was, cut short by a context.
-fn ends_early(chain: ScopeChain, deadline_ns: u64) -> bool {
-    chain.is_some() && clock::now_ns() < deadline_ns && chain.over().is_some()
-}
-
-/// The pause between two looks of a waiting thread for contexts that were cancelled and for the end of
-/// a goroutine's run, neither of which wakes it. `NEVER` if there is nothing to look for.
-pub(crate) fn look_up_ns(chain: ScopeChain) -> u64 {
-    match current_g() {
-        _ if chain.sources().next().is_some() => ladder::LATE_NS,
-        Some(_) => 50 * ladder::LATE_NS,
-        None => NEVER,
-    }
-}
-
-/// Whether a context or the end of a goroutine's run may end a wait of the calling thread.
-pub(crate) fn may_be_cancelled() -> bool {
-    current_chain().is_some() || current_g().is_some()
-}
-
-/// Blocks the thread. If there is only one context, its cancel wakes the thread; with several, the
-/// thread polls, and notices a moment later. So does the thread of a goroutine for the end of its
-/// run.
-fn sleep_thread(deadline_ns: u64) {
-    let chain = current_chain();
-    let until_ns = deadline_ns.min(chain.deadline_ns());
-    if turn::block_thread(until_ns) {
-        return;
-    }
-    let look_up_ns = look_up_ns(chain);
-    if look_up_ns == NEVER && !chain.is_some() {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "here a thread waits, not a goroutine"
-        )]
-        return crate::loom::thread::sleep(Duration::from_nanos(
-            until_ns.saturating_sub(clock::now_ns()),
-        ));
-    }
-    while clock::now_ns() < deadline_ns && chain.over().is_none() && !is_cancelled() {
-        let left_ns = clock::left_ns(until_ns);
-        match chain.only() {
-            Some(frame) if frame.who.is_none() => frame.word.sleep(left_ns),
-            _ => clock::nap(left_ns.min(look_up_ns)),
-        }
-    }
-}
-
 /// The scopes of the current context of `g`, which is the caller.
 #[inline(always)]
 pub(crate) fn chain_of(g: GRef) -> ScopeChain {
@@ -498,7 +281,7 @@ pub(crate) fn chain_of(g: GRef) -> ScopeChain {
 /// The reference must not be used after the next switch.
 #[inline]
 pub(crate) fn locals<'a>() -> Option<&'a GoroutineLocals> {
-    match current_g() {
+    match current::g() {
         // SAFETY: the M runs the code of this goroutine, which is the caller.
         Some(g) => Some(unsafe { g.locals() }),
         // SAFETY: the calling thread uses it at once, and has not yet ended.

@@ -8,7 +8,7 @@ use windlass_topology::Topology;
 
 use super::completion;
 use super::handoff::Section;
-use super::park::{self, Cancelled};
+use super::points::{self, Cancelled};
 use super::wake;
 use crate::g::coro::Coro;
 use crate::g::details::{Details, Label};
@@ -155,7 +155,7 @@ where
 /// Off the runtime.
 #[track_caller]
 pub(crate) fn spawn_unjoined<F: FnOnce()>(f: F, site: &'static Location<'static>) {
-    park::end_if_late();
+    points::end_if_late();
     let task = spawn(f, Options::default(), site);
     if completion::detach(&task.g().join) {
         drop_outcome(task.g());
@@ -283,7 +283,7 @@ pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
 /// The first and last frame of a goroutine. Never unwinds.
 #[inline(always)]
 fn entry(g: GRef) {
-    let ending = park::is_cancelled();
+    let ending = points::is_cancelled();
     let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
     // SAFETY: this is the goroutine's first run, on its stack.
     unsafe { header::run(g, cancelled) };
@@ -363,7 +363,7 @@ pub(crate) fn machine() -> Option<Topology> {
 
 /// The scheduler of the calling goroutine; `None` off the runtime.
 pub(crate) fn current_sched() -> Option<Arc<Sched>> {
-    park::current_g()?;
+    current::g()?;
     current::m()?.sched().me.upgrade()
 }
 
