@@ -55,7 +55,7 @@ impl At {
         }
     }
 
-    /// When there may be a message.
+    /// The next time at which there may be a message.
     pub(super) fn next_ns(&self) -> u64 {
         match self.taken.load(Ordering::Relaxed) {
             true => NEVER,

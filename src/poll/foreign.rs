@@ -59,7 +59,7 @@ impl Waits {
     }
 
     /// Waits until an attempt is worthwhile (`true`), or until the deadline (`false`). `fd` is the
-    /// same each time. The caller [`parks`].
+    /// same each time. For goroutines that may wait ([`parks`]).
     ///
     /// # Errors
     ///

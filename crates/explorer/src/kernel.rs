@@ -534,7 +534,7 @@ impl Kernel {
         None
     }
 
-    /// A thread begins to wait in an epoll instance, or has ended that.
+    /// Records that a thread begins to wait in an epoll instance, or no longer does.
     pub(super) fn waits_in(&mut self, epfd: i32, waits: bool) {
         match waits {
             true => self.epolls.push(epfd),

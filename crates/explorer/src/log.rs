@@ -45,7 +45,7 @@ struct Event {
     now_ns: u64,
 }
 
-/// Events that are kept for a report.
+/// The number of events that are kept for a report.
 const KEPT: usize = 400;
 
 #[derive(Debug, Default)]

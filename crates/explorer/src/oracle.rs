@@ -75,7 +75,7 @@ pub fn holds<M, P>(m: *const M, access: &AtomicU32, p: *const P) {
     });
 }
 
-/// `m` is freed.
+/// Records that `m` is freed.
 pub fn forgets<M>(m: *const M) {
     check(|oracle| {
         let machine = oracle.machines.remove(&m.addr())?;

@@ -199,7 +199,7 @@ fn threads(mask: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |t| mask >> t & 1 != 0)
 }
 
-/// Any thread, now and then.
+/// Switches to any thread, at each point with a probability drawn once.
 #[derive(Debug)]
 pub(super) struct Walk {
     rng: Rng,

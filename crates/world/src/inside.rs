@@ -34,9 +34,9 @@ pub struct Panicked {
     pub message: String,
     /// Unknown if the program has replaced the panic hook.
     pub at: Option<String>,
-    /// When that was.
+    /// The step of the run at which it panicked.
     pub step: u64,
-    /// The virtual time of that.
+    /// The virtual time of the panic.
     pub at_ns: u64,
 }
 
@@ -316,7 +316,7 @@ impl Bubble {
         picked == 1
     }
 
-    /// The part of the run that has the type `T`, made at its first use.
+    /// The run's value of the type `T`, made at its first use.
     pub fn part<T: Any + Default>(&self) -> Rc<T> {
         let mut parts = self.parts.borrow_mut();
         let found = parts

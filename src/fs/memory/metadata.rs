@@ -145,7 +145,7 @@ fn since_1970(time: std::time::SystemTime) -> (i64, i64) {
     }
 }
 
-/// A structure to be filled in: there is no other way to one without unsafe code.
+/// A structure to be filled in. `std` makes one without unsafe code only for a file that exists.
 #[allow(deprecated, reason = "std's trait names it")]
 fn raw_stat() -> io::Result<raw::stat> {
     let root = fs::metadata("/")?;

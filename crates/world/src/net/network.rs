@@ -48,7 +48,7 @@ pub(super) enum Event {
         client: Id,
         errno: i32,
     },
-    /// The first segment of a sender's outbox.
+    /// The first segment of a sender's outbox arrives.
     Arrive {
         sender: Id,
         epoch: u32,
@@ -117,8 +117,8 @@ pub struct Network {
     pub(super) links: Links,
     pub(super) sockets: BTreeMap<Id, Socket>,
     next_id: Id,
-    /// Sockets by the numbers that the kernel gives their descriptors' files. Those differ from run
-    /// to run: for look-ups only.
+    /// Sockets by the numbers that the kernel gives their descriptors' files. The numbers
+    /// differ from run to run, so they serve look-ups only.
     by_cookie: BTreeMap<u64, Id>,
     /// Sockets of TCP and UDP by their ports.
     pub(super) by_port: BTreeSet<(Port, Id)>,
@@ -349,7 +349,7 @@ impl Network {
         }
     }
 
-    /// The waits that have come to an end.
+    /// Takes the list of waits that have ended.
     pub(crate) fn take_woken(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.woken)
     }

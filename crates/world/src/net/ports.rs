@@ -33,8 +33,8 @@ impl Socket {
         Some((self.host, self.protocol()?, self.local()?.port()))
     }
 
-    /// Asks the descriptor for an option. A connection without one has those of its listener, which
-    /// play no part any more.
+    /// Reads an option at the placeholder. A connection without one would have those of its
+    /// listener; they no longer matter, so it has the defaults.
     pub(super) fn option<T: Default>(&self, of: impl FnOnce(SockRef<'_>) -> io::Result<T>) -> T {
         let placeholder = self.placeholder.as_ref();
         placeholder.map_or_else(T::default, |fd| of(SockRef::from(fd)).unwrap_or_default())

@@ -12,7 +12,7 @@ const LEAST_NS: u64 = 1_000_000;
 const NEVER: u64 = u64::MAX;
 
 impl Network {
-    /// When the next fault comes.
+    /// The time of the next fault; `None` if none is drawn.
     pub fn next_fault_ns(&mut self, dice: &dyn Dice) -> Option<u64> {
         if dice.is_search() {
             return None;
