@@ -18,6 +18,7 @@ use super::remote;
 use super::steal;
 use crate::g::header::GRef;
 use crate::g::list::GList;
+use crate::g::stack::AGE_NS;
 use crate::g::status::Reason;
 use crate::loom::Ordering;
 use crate::loom::after_seq_cst;
@@ -480,10 +481,11 @@ fn sleep(m: &M, p: &P) {
     }
     let is_wanted = m.handed_work.is_there() || p.status.wants_attention();
     let may_sleep = !sched.has_work_for(p) && !is_wanted && sched.phase() != Phase::Stopping;
+    let mut slept_ns = 0;
     if may_sleep && !chaos::coin(Point::Sleep) {
         p.count_asleep();
         sleep_as(p, how);
-        p.count_awake();
+        slept_ns = p.count_awake();
     }
     if node.idle.claim(p.at_in_node) {
         p.word.awake();
@@ -499,6 +501,9 @@ fn sleep(m: &M, p: &P) {
         m.spinning.set(true);
     }
     sched.n_idle.fetch_sub(1, Ordering::SeqCst);
+    if slept_ns >= AGE_NS {
+        p.give_stacks(&node.stacks);
+    }
     if sched.is_numa() && !m.spinning.get() {
         node.queue.summary.end_idle();
     }

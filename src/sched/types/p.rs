@@ -681,15 +681,23 @@ impl P {
     ///
     /// Owner only.
     pub(crate) fn flush_caches(&self, pool: &StackPool) {
-        // SAFETY: the caller holds the P, and the borrows end in this function.
-        let (slots, stacks) =
-            unsafe { (&mut *self.local.slots.get(), &mut *self.local.stacks.get()) };
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let slots = unsafe { &mut *self.local.slots.get() };
         slots
             .iter_mut()
             .for_each(|s| s.drain(..).for_each(slab::give));
+        self.give_stacks(pool);
+        self.send_all_home();
+    }
+
+    /// Returns the stacks in the cache to the node's pool.
+    ///
+    /// Owner only.
+    pub(crate) fn give_stacks(&self, pool: &StackPool) {
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let stacks = unsafe { &mut *self.local.stacks.get() };
         stacks.iter_mut().for_each(|s| pool.give(s.drain(..)));
         self.stats.stacks_cached.set(0);
-        self.send_all_home();
     }
 
     /// Owner only.
