@@ -6,7 +6,8 @@
 mod filter;
 mod util;
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -551,5 +552,32 @@ fn reads_and_writes_do_not_ask_what_a_stream_is() {
             file.read_exact(&mut byte).unwrap();
             assert_eq!(byte, *b"b");
         }
+    });
+}
+
+/// Goroutines beside one that has locked the only thread run when it unlocks that. It is told why.
+#[test]
+fn no_thread_is_to_be_had_beside_a_locked_one() {
+    if child_case().is_none() {
+        child_passes("no_thread_is_to_be_had_beside_a_locked_one", "");
+        return;
+    }
+    let _guard = hang_guard();
+    runtime(1).run(|| {
+        let (reader, writer) = io::pipe().unwrap();
+        // SAFETY: takes descriptors. The standard error is this process's own.
+        assert_eq!(unsafe { libc::dup2(writer.as_raw_fd(), 2) }, 2);
+        // As at the limit of threads. Libraries try the old call where there is no new one.
+        deny(libc::SYS_clone3, libc::ENOSYS);
+        deny(libc::SYS_clone, libc::EAGAIN);
+        let locked = windlass::task::lock_thread();
+        let other = spawn(|| ());
+        // Blocks the thread, so that the P needs another one.
+        let mut told = String::new();
+        io::BufReader::new(reader).read_line(&mut told).unwrap();
+        assert!(told.contains("the kernel refuses another thread"), "{told}");
+        assert!(!other.is_finished());
+        drop(locked);
+        other.join().unwrap();
     });
 }

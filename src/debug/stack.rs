@@ -144,7 +144,7 @@ pub(crate) fn program_frame(frames: &[Frame]) -> Option<&Frame> {
 }
 
 /// A function's name without its generic arguments.
-fn without_types(name: &str) -> &str {
+pub(super) fn without_types(name: &str) -> &str {
     if !name.ends_with('>') {
         return name;
     }

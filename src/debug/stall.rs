@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use super::goroutines::{self, Goroutine};
-use super::stack;
+use super::stack::{self, Frame};
 use crate::g::snapshot::StackCopy;
 use crate::loom::Ordering;
 use crate::loom::native::{Mutex, PoisonError};
@@ -120,10 +120,35 @@ fn write(mut report: Report, copy: Option<StackCopy>) {
     if let Some(copy) = copy {
         report.goroutine.stack = super::dump::frames_of(&copy);
     }
+    if report.is_in_std_scope() {
+        report.call = Some(IN_STD_SCOPE.to_owned());
+    }
     let mut out = String::new();
     // Writing to a string cannot fail. If stderr is closed, the report is lost.
     let _ = write!(out, "{report}");
     let _ = std::io::stderr().write_all(out.as_bytes());
+}
+
+/// The call in which `std::thread::scope` waits, which may be for ever (docs/SAFETY.md).
+const IN_STD_SCOPE: &str =
+    "futex, in std::thread::scope, which may not end on a goroutine: use windlass::scope";
+
+impl Report {
+    /// Whether the thread waits for the threads of a scope of `std`, and for nothing inside it: then a closure
+    /// would come before the scope.
+    fn is_in_std_scope(&self) -> bool {
+        let is_scopes = |frame: &&Frame| {
+            let file = frame.file.as_deref();
+            file.is_some_and(|file| file.ends_with("/std/src/thread/scoped.rs"))
+        };
+        let scope = self.goroutine.stack.iter().find(is_scopes);
+        let function = scope.and_then(|frame| frame.function.as_deref().map(stack::without_types));
+        let is_futex = self
+            .call
+            .as_deref()
+            .is_some_and(|call| call.starts_with("futex"));
+        is_futex && function.is_some_and(|name| !name.contains("closure"))
+    }
 }
 
 impl fmt::Display for Report {

@@ -20,8 +20,8 @@
 //!   the hot frames of many stacks are not in the same cache sets. It is linear, not hashed: the
 //!   prefetcher can follow a stride.
 //! - Free stacks are reused last in, first out, with their pages: a short goroutine runs on memory
-//!   that is still in the cache. A P keeps a few (its cache, see `sched::types::p`), its node keeps
-//!   the rest.
+//!   that is still in the cache. A P keeps a few (its cache, see `sched::types::p`) until it has slept for
+//!   an age, its node keeps the rest.
 //! - The pages of stacks that were free for a whole age (`sched::monitor::scavenge`) are returned
 //!   to the kernel. Stacks are taken from the back of the list, so the lowest length of the list
 //!   during the age is the number of stacks at its front that were not used. The mapping and the
@@ -53,6 +53,9 @@ const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 64;
 /// The slots of an arena of each class. It has fewer where address space is short.
 const SLOTS_PER_ARENA: [usize; CLASSES.len()] = [256, 256, 256, 8];
+/// Free stacks that nobody has used for this long go back: from a P's cache to its node, and their pages
+/// from there to the kernel.
+pub(crate) const AGE_NS: u64 = 5_000_000_000;
 /// The number of stacks whose pages are returned between two acquisitions of the lock.
 const RETURNED_AT_ONCE: usize = 64;
 

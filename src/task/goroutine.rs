@@ -1306,7 +1306,9 @@ pub fn checkpoint() {
 /// # Blocking
 ///
 /// Never. While the lock is held, each switch between this goroutine and others on its P is a
-/// switch of threads, which takes microseconds instead of nanoseconds.
+/// switch of threads, which takes microseconds instead of nanoseconds. Where the kernel refuses another
+/// thread (`RLIMIT_NPROC`, the pids cgroup), nobody can run those others: they, and a holder of the lock that
+/// waits beside them, stand still until a thread is to be had. The runtime says so once on stderr.
 ///
 /// # Panics
 ///

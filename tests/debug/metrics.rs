@@ -305,3 +305,25 @@ fn the_pages_of_long_free_stacks_are_returned() {
         );
     });
 }
+
+#[test]
+fn a_p_that_sleeps_for_long_keeps_no_stacks() {
+    let _guard = util::hang_guard();
+    let rt = util::runtime(2);
+    let handle = rt.handle();
+    let cached = move || handle.metrics().total().stacks_cached;
+    rt.run(move || {
+        let some: Vec<_> = (0..100).map(|_| spawn(yield_now)).collect();
+        some.into_iter().for_each(|task| task.join().unwrap());
+        assert!(cached() > 0);
+        // On a thread that is not the runtime's, so that both Ps sleep.
+        let looks = std::thread::spawn(move || {
+            while cached() > 0 {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        while !looks.is_finished() {
+            sleep(Duration::from_secs(20));
+        }
+    });
+}

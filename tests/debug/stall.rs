@@ -231,6 +231,28 @@ fn a_read_of_a_socket_of_std_is_named() {
     assert_reports(&stderr, NAME, &[wanted]);
 }
 
+/// It parks the thread on which it began, which need not be the one that is woken.
+#[test]
+fn a_scope_of_std_is_named() {
+    const NAME: &str = "scoped";
+    const SCOPE: &str = "\tits thread waits in futex, in std::thread::scope, ";
+    if util::child_case().is_some() {
+        watched(2).run(|| {
+            let stalls = |is_reported: Box<dyn Fn() -> bool + Send>| {
+                named(NAME, move || {
+                    std::thread::scope(|s| {
+                        s.spawn(|| blocks_until(is_reported));
+                    });
+                })
+            };
+            let waits = |scoped: task::JoinHandle<()>| scoped.join().unwrap();
+            until_the_stack_is_shown(SCOPE, NAME, stalls, waits);
+        });
+        return;
+    }
+    util::child_passes("a_scope_of_std_is_named", "");
+}
+
 #[test]
 fn one_whose_p_was_taken_is_named() {
     const NAME: &str = "hog";

@@ -1024,6 +1024,44 @@ fn an_accept_without_connections_ends_while_a_clone_changes_the_mode() {
     });
 }
 
+/// As `std`'s receives into a buffer with room for it. (Over epoll an attempt may come before the wait.)
+#[test]
+fn receives_that_wait_wait_for_the_low_water_mark() {
+    if !util::has_rings() {
+        return;
+    }
+    util::on_thread_and_goroutine(2, || {
+        let (mut a, mut b) = pair();
+        let mark: libc::c_int = 10;
+        // SAFETY: the option is an integer, which is valid for reads during the call.
+        let set = unsafe {
+            libc::setsockopt(
+                a.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const mark).cast(),
+                size_of_val(&mark) as libc::socklen_t,
+            )
+        };
+        assert_eq!(set, 0);
+        let mut buf = [0; 100];
+        // Also when the stream has a multishot poll.
+        for _ in 0..8 {
+            b.write_all(&[1; 5]).unwrap();
+            a.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+            assert_eq!(a.read(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+            b.write_all(&[2; 5]).unwrap();
+            a.set_read_timeout(None).unwrap();
+            assert_eq!(a.read(&mut buf).unwrap(), 10);
+        }
+        // The end is not waited for.
+        b.write_all(&[3]).unwrap();
+        drop(b);
+        assert_eq!(a.read(&mut buf).unwrap(), 1);
+        assert_eq!(a.read(&mut buf).unwrap(), 0);
+    });
+}
+
 /// A socket that was in non-blocking mode elsewhere waits after `set_nonblocking(false)`.
 #[test]
 fn nonblocking_sockets_of_std_can_be_made_to_wait() {
@@ -1349,6 +1387,7 @@ crate::inside::tests! {
     conversions_keep_the_mode_and_the_timeouts: "it calls std's sockets",
     a_stream_given_to_std_blocks_as_std_has_it: "it uses threads",
     nonblocking_makes_one_attempt: "it uses threads",
+    receives_that_wait_wait_for_the_low_water_mark: "it sets an option of the kernel's",
     an_accept_without_connections_ends_while_a_clone_changes_the_mode: "it uses threads",
     nonblocking_sockets_of_std_can_be_made_to_wait: "it calls std's sockets",
     options,

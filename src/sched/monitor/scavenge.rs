@@ -4,18 +4,19 @@
 //! lose their pages in the next one, so 5 to 10 s after their last use; the last of a hundred thousand
 //! stacks some 15 s later, because of the bound below. Sysmon does this, for a
 //! bounded time in each round; goroutines that take and return stacks have no extra work. Stacks in
-//! the Ps' caches (64 of each size) keep their pages.
+//! the caches of Ps (64 of each size) come to the pool once a P has slept for an age: its M returns them, for
+//! which sysmon wakes it.
 //!
 //! The bound is a time and no number of stacks, because the cost of a stack differs by a factor of
 //! ten: adjacent stacks share a system call, and each call interrupts all CPUs of the process, which
 //! forget their address translations.
 
+use crate::g::stack::AGE_NS;
+use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sys::clock::{self, NEVER};
 use crate::util::ladder;
 
-/// Length of an age.
-const AGE_NS: u64 = 5_000_000_000;
 /// How long a round works before it leaves the rest to the next one.
 const ROUND_NS: u64 = ladder::LATE_NS / 2;
 /// The number of stacks handled between two readings of the clock.
@@ -44,6 +45,7 @@ impl Scavenger {
     fn round(&mut self, sched: &Sched, now_ns: u64) {
         if now_ns >= self.age_end_ns {
             sched.nodes.iter().for_each(|node| node.stacks.end_age());
+            wake_sleepers(sched, now_ns);
             self.age_end_ns = now_ns + AGE_NS;
         }
         let until_ns = now_ns + ROUND_NS;
@@ -67,10 +69,26 @@ impl Scavenger {
     /// How long sysmon may sleep while every P is idle: [`NEVER`] once all pages are returned.
     pub(crate) fn longest_sleep_ns(&self, sched: &Sched, now_ns: u64) -> u64 {
         let mut nodes = sched.nodes.iter();
-        if nodes.any(|node| node.stacks.has_pages_to_return()) {
+        if nodes.any(|node| node.stacks.has_pages_to_return()) || sched.ps_in_use().any(has_stacks)
+        {
             self.next_ns.saturating_sub(now_ns)
         } else {
             NEVER
         }
     }
+}
+
+/// Wakes the Ms of Ps that have slept for an age with stacks in their caches: an M then returns these.
+fn wake_sleepers(sched: &Sched, now_ns: u64) {
+    let is_old = |p: &&P| match p.stats.asleep_since_ns.get() {
+        0 => false,
+        since_ns => now_ns.saturating_sub(since_ns) >= AGE_NS,
+    };
+    let old = sched.ps_in_use().filter(is_old);
+    old.filter(|p| has_stacks(p))
+        .for_each(|p| sched.wake_sleeper(p));
+}
+
+fn has_stacks(p: &P) -> bool {
+    p.local.caches.n_stacks() > 0
 }

@@ -112,7 +112,7 @@ fn retire_m(sched: &Sched, m: &M) {
 fn warn_once(sched: &Sched, why: &str) {
     if !sched.warned_threads.swap(true, Ordering::Relaxed) {
         eprintln!(
-            "windlass: {why}: goroutines behind a blocking call wait for it; raise \
+            "windlass: {why}: goroutines behind a blocking call or a locked thread wait for it; raise \
              Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)"
         );
     }

@@ -2,6 +2,7 @@
 //! protocol.
 
 use super::remote;
+use crate::g::stack::AGE_NS;
 use crate::loom::Ordering;
 use crate::loom::after_seq_cst;
 use crate::loom::native::futex;
@@ -52,10 +53,11 @@ pub(super) fn sleep(m: &M, p: &P) {
     }
     let is_wanted = m.handed_work.is_there() || p.status.has_request();
     let may_sleep = !has_work_for(sched, p) && !is_wanted && sched.phase() != Phase::Stopping;
+    let mut slept_ns = 0;
     if may_sleep && !chaos::coin(Point::Sleep) {
         p.count_asleep();
         sleep_as(p, how);
-        p.count_awake();
+        slept_ns = p.count_awake();
     }
     if node.idle.claim(p.at_in_node) {
         p.word.awake();
@@ -71,6 +73,9 @@ pub(super) fn sleep(m: &M, p: &P) {
         m.spinning.set(true);
     }
     sched.n_idle.fetch_sub(1, Ordering::SeqCst);
+    if slept_ns >= AGE_NS {
+        p.local.caches.give_stacks(&node.stacks);
+    }
     if sched.is_numa() && !m.spinning.get() {
         node.queue.summary.end_idle();
     }

@@ -141,6 +141,14 @@ impl Caches {
         self.n_stacks.get()
     }
 
+    /// Returns the stacks to the pool of the P's node.
+    pub(crate) fn give_stacks(&self, pool: &StackPool) {
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let stacks = unsafe { &mut *self.stacks.get() };
+        stacks.iter_mut().for_each(|s| pool.give(s.drain(..)));
+        self.n_stacks.set(0);
+    }
+
     /// Returns everything to the pools of the P's node.
     pub(crate) fn flush(&self, pool: &StackPool) {
         self.empty(|stacks| pool.give(stacks.drain(..)));

@@ -67,14 +67,15 @@ impl P {
         stats.asleep_since_ns.set(clock::now_ns());
     }
 
-    /// Its M is awake again.
-    pub(crate) fn count_awake(&self) {
+    /// Its M is awake again. Returns how long it has slept.
+    pub(crate) fn count_awake(&self) -> u64 {
         self.trace_if(EventKind::Awake);
         let stats = &self.stats;
-        let since_ns = stats.asleep_since_ns.get();
-        stats.idle_ns.add(clock::now_ns().saturating_sub(since_ns));
+        let slept_ns = clock::now_ns().saturating_sub(stats.asleep_since_ns.get());
+        stats.idle_ns.add(slept_ns);
         stats.asleep_since_ns.set(0);
         self.local.batches.run_from(clock::ticks());
+        slept_ns
     }
 
     /// Another thread woke its M, which now looks for work.
