@@ -8,7 +8,7 @@ test-modes test-long test-release test-filter loom: export CARGO_PROFILE_RELEASE
 export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 
 test-first: setup clients ## all tests once, and explored schedules
-	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --lib --tests --no-run && $(CARGO) test -p windlass-topology --no-run)
+	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run && $(CARGO) test -p windlass-topology --no-run)
 	$(call stage,tests,$(MAKE) --no-print-directory test-dev)
 	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
 
@@ -37,14 +37,14 @@ test-long: setup ## what is long and rare
 	$(call stage,models,$(MAKE) --no-print-directory loom)
 
 test-dev: setup ## all tests in the dev profile, and the doc tests
-	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --lib --tests
+	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --doc
 	$(CARGO) test -p windlass-topology
 	$(CARGO) test -p windlass-topology --no-default-features --lib
 
 # Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only.
 test-release: setup ## the tests in release
-	$(CARGO) test --release $(RELEASE_PACKAGES) --lib --tests
+	$(CARGO) test --release $(RELEASE_PACKAGES) --tests
 
 # crossbeam-channel's own tests on ours, with threads and with goroutines. One at a time: many of
 # them measure times.

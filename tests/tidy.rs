@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/dependencies.rs"]
 mod dependencies;
+#[path = "tidy/targets.rs"]
+mod targets;
 
 /// The rows of imports: a module imports from the rows above its own (lower in the
 /// building), and on its own row from its left.

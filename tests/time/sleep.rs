@@ -8,7 +8,7 @@ use crate::util;
 use crate::util::{hang_guard, run, runtime, wait_until};
 use windlass::task::{self, Cancelled};
 use windlass::time::{Duration, Instant};
-use windlass::{sleep, spawn, yield_now};
+use windlass::{Handle, sleep, spawn, yield_now};
 
 #[test]
 fn a_sleep_is_never_short() {
@@ -64,11 +64,16 @@ fn sleepers_that_are_close_together_are_woken_together() {
 struct Sleeper {
     before: Instant,
     length: Duration,
+    late: Duration,
     woken: usize,
 }
 
-fn sleepers_wake_in_order() -> Result<usize, String> {
-    let sleepers = run(1, || {
+/// Gives how many pairs were compared, or what woke too early; and whether all woke in time, on a P that stayed with its
+/// thread.
+fn sleepers_wake_in_order() -> (Result<usize, String>, bool) {
+    let (sleepers, is_undisturbed) = run(1, || {
+        let retakes = || Handle::current().metrics().retakes;
+        let before = retakes();
         let woken = Arc::new(AtomicUsize::new(0));
         let all: Vec<_> = (0..60_u64)
             .map(|i| {
@@ -80,6 +85,7 @@ fn sleepers_wake_in_order() -> Result<usize, String> {
                     Sleeper {
                         before,
                         length,
+                        late: before.elapsed() - length,
                         woken: woken.fetch_add(1, Ordering::SeqCst),
                     }
                 })
@@ -87,7 +93,8 @@ fn sleepers_wake_in_order() -> Result<usize, String> {
             .collect();
         let mut all: Vec<_> = all.into_iter().map(|j| j.join().unwrap()).collect();
         all.sort_by_key(|s| s.before);
-        all
+        let are_in_time = all.iter().all(|s| s.late < Duration::from_millis(1));
+        (all, are_in_time && retakes() == before)
     });
     // On one P a sleep has begun before the next one's clock was read: that bounds its end.
     let mut n_checked = 0;
@@ -99,27 +106,32 @@ fn sleepers_wake_in_order() -> Result<usize, String> {
         for b in sleepers.iter().filter(|b| b.before + b.length > a_ends_by) {
             n_checked += 1;
             if b.woken < a.woken {
-                return Err(format!("{:?} woke before {:?}", b.length, a.length));
+                let early = format!("{:?} woke before {:?}", b.length, a.length);
+                return (Err(early), is_undisturbed);
             }
         }
     }
-    Ok(n_checked)
+    (Ok(n_checked), is_undisturbed)
 }
 
 #[test]
 fn sleepers_wake_in_the_order_of_their_ends() {
-    // A machine that stalls for longer than the sleepers are apart, or takes the P from one that
-    // has just woken, may change the order: some attempt must meet with neither.
-    let mut last = Ok(0);
+    // A machine that stalls for longer than the sleepers are apart, or takes the P from one that has just woken, may
+    // change the order: that says nothing. Simulations, which have no such machine, run this as well.
+    let mut last = None;
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(60) {
-        last = sleepers_wake_in_order();
-        if matches!(last, Ok(n) if n > 1000) {
-            return;
+        match sleepers_wake_in_order() {
+            (Ok(n), _) if n > 1000 => return,
+            (outcome, true) => last = Some(outcome),
+            (_, false) => {}
         }
     }
-    // A goroutine that has woken may give way to the next for no reason then.
-    assert!(util::is_chaotic(), "never in order: {last:?}");
+    match last {
+        None => eprintln!("the machine stalled in each attempt: not tested"),
+        // A goroutine that has woken may give way to the next for no reason then.
+        Some(last) => assert!(util::is_chaotic(), "never in order: {last:?}"),
+    }
 }
 
 #[test]

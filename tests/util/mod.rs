@@ -417,24 +417,19 @@ pub(crate) fn thread_names() -> Vec<String> {
     names.map(|name| name.trim_end().to_owned()).collect()
 }
 
-/// CPU time that the thread of this name has used, in the kernel's steps of some milliseconds.
-/// Waits for the thread to begin.
+/// CPU time that the thread of this name has used. Waits for the thread to begin.
 pub(crate) fn thread_cpu(name: &str) -> Duration {
     let name = format!("({name})");
-    let mut stat = None;
+    let mut tid = None;
     wait_until(|| {
-        stat = thread_stats().find(|stat| stat.contains(&name));
-        stat.is_some()
+        let stat = thread_stats().find(|stat| stat.contains(&name));
+        tid = stat.map(|stat| stat.split_once(' ').unwrap().0.parse::<i32>().unwrap());
+        tid.is_some()
     });
-    // utime and stime are the fields 14 and 15.
-    let ticks: u64 = fields_of(&stat.unwrap())
-        .skip(11)
-        .take(2)
-        .map(|ticks| ticks.parse::<u64>().unwrap())
-        .sum();
-    // SAFETY: asks for a number.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    Duration::from_secs(1) * ticks as u32 / per_second as u32
+    // The kernel's name for the clock that counts the CPU time of one thread.
+    const PER_THREAD: i32 = 4;
+    const SCHEDULED: i32 = 2;
+    clock_of(!tid.unwrap() << 3 | PER_THREAD | SCHEDULED)
 }
 
 /// CPU time that all threads of the process have used.
