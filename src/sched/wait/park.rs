@@ -479,7 +479,10 @@ fn sleep_thread(deadline_ns: u64) {
         ));
     }
     while clock::now_ns() < deadline_ns && chain.over().is_none() && !is_cancelled() {
-        let left_ns = clock::left_ns(until_ns);
+        let left_ns = match until_ns {
+            NEVER => NEVER,
+            _ => until_ns.saturating_sub(clock::now_ns()),
+        };
         match chain.only() {
             Some(frame) if frame.who.is_none() => frame.word.sleep(left_ns),
             _ => clock::nap(left_ns.min(look_up_ns)),
