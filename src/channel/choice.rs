@@ -225,7 +225,7 @@ fn wait_once(
     let terms = WaitOptions::new(Reason::Select).until(until_ns);
     let chosen = here.wait(&waiter, terms, || unlock_all(locks));
     let here = WaitCtx::enter();
-    for (at, (arm, link)) in arms.iter().zip(links).enumerate() {
+    for (at, (arm, link)) in arms.iter().zip(links.iter()).enumerate() {
         // The taker has removed the chosen link; it got the lock after the M released it.
         if chosen != Some(at)
             && let (Some(lock), Some(link)) = (arm.handle.lock(), link)
