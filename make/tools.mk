@@ -45,7 +45,7 @@ asan: setup ## tests under AddressSanitizer; installs a toolchain for it
 # Leaks are not looked for: slots of goroutines stay until the process ends.
 MIRI_SEEDS ?= 0..4
 MIRI_TESTS ?= loom_ g::status g::cancel_wait g::goroutine_locals g::fork g::header sched::queue timer:: sync:: channel:: \
-	netpoll::waiters netpoll::multishot_poll util::event_log util::bitset
+	netpoll::waiters util::event_log util::bitset
 
 miri: setup ## models and tests of plain data under Miri; needs a nightly toolchain
 	toolchain=$$(scripts/toolchain.sh miri) && MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds=$(MIRI_SEEDS)" \
