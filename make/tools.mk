@@ -24,17 +24,31 @@ explore-short: setup ## 150 orders of each scenario
 instructions: setup ## counts instructions of the hot paths by valgrind, compares (ARGS=--update records)
 	$(CARGO) run -q --release -p windlass-instructions -- $(ARGS)
 
-# Needs a nightly toolchain. Stack switches are told to the sanitizer by corosensei.
+# The standard library is checked, too. Stack switches are told to the sanitizer by corosensei.
 # No leak check: it needs ptrace, and takes what G slots hold for leaked.
-# Two runs, as a filter for modules would leave nothing of the library's own tests.
-ASAN = ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS="-Zsanitizer=address" \
-	$(CARGO) +nightly test -p windlass --features corosensei/sanitizer --target $(shell uname -m)-unknown-linux-gnu \
-	--target-dir $(TARGET_DIR)/asan $(1)
-ASAN_TESTS ?= $(CORE_TESTS) channel/leaks sched/blocking sched/shutdown
+# Two runs, as a filter for modules would leave nothing of the library's own tests. One set of packages and features,
+# so that both are one build.
+ASAN = toolchain=$$(scripts/toolchain.sh asan) && ASAN_OPTIONS=detect_leaks=0 \
+	$(CARGO) +$$toolchain test -p windlass -p windlass-hook --features corosensei/sanitizer,windlass/sim \
+	--target x86_64-unknown-linux-gnuasan --target-dir $(TARGET_DIR)/asan $(1)
+# Counts the bytes of a stack, of which checked frames take more.
+NOT_UNDER_ASAN := a_destructor_forks_with_little_stack_left
+ASAN_TESTS ?= $(CORE_TESTS) channel/leaks sched/blocking sched/join sched/shutdown sim/determinism sim/hosts sim/failures
 
-asan: setup ## tests under AddressSanitizer; needs a nightly toolchain
-	$(call ASAN,--lib)
-	$(call ASAN,$(call tests,$(ASAN_TESTS)))
+asan: setup ## tests under AddressSanitizer; installs a toolchain for it
+	$(call ASAN,--lib $(addprefix --test ,$(basename $(notdir $(wildcard crates/hook/tests/*.rs)))))
+	$(call ASAN,$(call tests,$(ASAN_TESTS)) $(addprefix --skip ,$(NOT_UNDER_ASAN)))
+
+# What does not switch stacks: the models of protocols, with the atomics and the memory that Miri emulates, and the
+# library's tests of plain data. Each seed is another interleaving, and other values that weak loads return.
+# Leaks are not looked for: slots of goroutines stay until the process ends.
+MIRI_SEEDS ?= 0..4
+MIRI_TESTS ?= loom_ g::status g::cancel_wait g::goroutine_locals g::fork g::header sched::queue timer:: sync:: channel:: \
+	netpoll::waiters util::event_log util::bitset
+
+miri: setup ## models and tests of plain data under Miri; needs a nightly toolchain
+	toolchain=$$(scripts/toolchain.sh miri) && MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds=$(MIRI_SEEDS)" \
+		$(CARGO) +$$toolchain miri test -p windlass --lib --target-dir $(TARGET_DIR)/miri -- $(MIRI_TESTS)
 
 # An input that fails is kept in tests/fuzz/artifacts, and fails again when it is named after the target:
 # `cargo +nightly fuzz run --fuzz-dir tests/fuzz resp FILE`.

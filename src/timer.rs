@@ -294,6 +294,7 @@ mod tests {
     /// The heap has room for a part of them only, and the times are of all magnitudes.
     #[test]
     fn times_of_all_magnitudes_come_due_in_order() {
+        const ROUNDS: usize = if cfg!(miri) { 60 } else { 3_000 };
         let timers = Timers::new(None);
         let random = Random::new(11);
         // Below 2^bits.
@@ -304,8 +305,8 @@ mod tests {
         let mut now_ns = clock::now_ns();
         let mut model = std::collections::BTreeMap::new();
         let mut n_left = 0;
-        for round in 0..3_000 {
-            let n_new = if round < 1_000 { 10 } else { 0 };
+        for round in 0..ROUNDS {
+            let n_new = if round < ROUNDS / 3 { 10 } else { 0 };
             for _ in 0..n_new {
                 let (g, wait) = waiting_g(Reason::Sleep);
                 let after = below(1 + random.below(50) as u32);
@@ -340,6 +341,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn buckets_keep_few_pages_after_a_burst() {
         let timers = Timers::new(None);
         let now_ns = clock::now_ns();
@@ -393,6 +395,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn a_million_of_which_few_last() {
         let timers = Timers::new(None);
         let random = Random::new(5);
@@ -426,9 +429,10 @@ mod tests {
 
     #[test]
     fn stale_entries_are_purged() {
+        const ADDED: u64 = if cfg!(miri) { 500 } else { 10_000 };
         let timers = Timers::new(None);
         let begin_ns = clock::now_ns();
-        for i in 0..10_000 {
+        for i in 0..ADDED {
             let (g, wait) = waiting_g(Reason::Park);
             timers.add(begin_ns + (i << 20), g, wait);
             assert!(g.status.wake(wait));

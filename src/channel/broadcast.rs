@@ -730,6 +730,6 @@ impl From<Lagged> for RecvError {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "broadcast_loom_tests.rs"]
 mod loom_tests;

@@ -1,14 +1,13 @@
 //! Loom models of broadcast channels.
 
-use ::loom::thread;
-
 use super::super::broadcast;
 use super::*;
+use crate::loom::models::{self, thread};
 
 /// Two receivers get both messages, one of them by waiting, and the end.
 #[test]
 fn loom_broadcast_to_all() {
-    ::loom::model(|| {
+    models::run(|| {
         let (tx, one) = broadcast::<u32>(2);
         let two = one.resubscribe();
         let receiver = thread::spawn(move || {
@@ -25,7 +24,7 @@ fn loom_broadcast_to_all() {
 /// A receiver that lags knows what it missed, however sends and receives interleave.
 #[test]
 fn loom_broadcast_lag() {
-    ::loom::model(|| {
+    models::run(|| {
         let (tx, rx) = broadcast::<u64>(1);
         let sender = thread::spawn(move || {
             tx.send(0).unwrap();
@@ -50,7 +49,7 @@ fn loom_broadcast_lag() {
 /// A receiver goes while a message is sent: the counts stay right.
 #[test]
 fn loom_broadcast_receiver_goes() {
-    ::loom::model(|| {
+    models::run(|| {
         let (tx, one) = broadcast::<u32>(1);
         let two = one.resubscribe();
         let leaver = thread::spawn(move || drop(two));
@@ -65,7 +64,7 @@ fn loom_broadcast_receiver_goes() {
 /// The channel for selects is not late: what is sent after it was seen empty makes it ready.
 #[test]
 fn loom_broadcast_ready() {
-    ::loom::model(|| {
+    models::run(|| {
         let (tx, rx) = broadcast::<u32>(1);
         let _ = rx.ready();
         let sender = thread::spawn(move || tx.send(7).unwrap());

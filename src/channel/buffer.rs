@@ -130,10 +130,11 @@ mod tests {
 
     /// Performs the same random steps on a buffer and on a plain queue.
     fn agrees(mut buffer: Buffer<Box<u32>>, limit: usize) {
+        const STEPS: u32 = if cfg!(miri) { 2_000 } else { 200_000 };
         let random = Random::new(5);
         let mut oracle = VecDeque::new();
-        for i in 0..200_000_u32 {
-            let growing = (i / 50_000).is_multiple_of(2);
+        for i in 0..STEPS {
+            let growing = (i / (STEPS / 4)).is_multiple_of(2);
             if oracle.len() < limit && random.below(8) < if growing { 5 } else { 3 } {
                 buffer.push(Box::new(i));
                 oracle.push_back(i);
@@ -169,11 +170,12 @@ mod tests {
 
     #[test]
     fn messages_without_a_size_take_no_memory() {
+        const MESSAGES: usize = if cfg!(miri) { 1_000 } else { 100_000 };
         let mut buffer = Buffer::unbounded();
-        for _ in 0..100_000 {
+        for _ in 0..MESSAGES {
             buffer.push(());
         }
-        assert_eq!(buffer.len(), 100_000);
+        assert_eq!(buffer.len(), MESSAGES);
         while buffer.pop().is_some() {}
         assert_eq!(buffer.len(), 0);
     }

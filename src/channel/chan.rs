@@ -477,7 +477,7 @@ fn ready(taken: Option<Dequeued>, ctx: &WaitCtx<'_>) {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "chan_loom_tests.rs"]
 mod loom_tests;
 
@@ -488,6 +488,7 @@ mod tests {
 
     /// Handles can be leaked: a count that wraps would free a channel in use.
     #[test]
+    #[cfg_attr(miri, ignore = "starts a process")]
     fn too_many_handles_end_the_process() {
         const NAME: &str = "channel::chan::tests::too_many_handles_end_the_process";
         let chan = Chan::<u8>::new(None);

@@ -3,10 +3,9 @@
 
 use std::time::Instant;
 
-use ::loom::thread;
-
 use super::super::{Receiver, Select, Sender, bounded};
 use super::*;
+use crate::loom::models::{self, thread};
 
 type Ends = (Sender<u32>, Receiver<u32>);
 
@@ -29,7 +28,7 @@ fn select_recv(one: &Receiver<u32>, two: &Receiver<u32>) -> u32 {
 
 #[test]
 fn loom_channel_meets() {
-    ::loom::model(|| {
+    models::run(|| {
         let (s, r): Ends = bounded(0);
         let sender = thread::spawn(move || s.send(1).unwrap());
         assert_eq!(r.recv(), Ok(1));
@@ -40,7 +39,7 @@ fn loom_channel_meets() {
 
 #[test]
 fn loom_channel_two_senders_one_place() {
-    ::loom::model(|| {
+    models::run(|| {
         let (s, r): Ends = bounded(1);
         let senders = [1, 2].map(|n| {
             let s = s.clone();
@@ -57,7 +56,7 @@ fn loom_channel_two_senders_one_place() {
 /// A sender that gives up gets its message back, or the message was received.
 #[test]
 fn loom_channel_deadline() {
-    ::loom::model(|| {
+    models::run(|| {
         let (s, r): Ends = bounded(0);
         let sender = thread::spawn(move || chan(&s).send(1, 0).is_ok());
         let received = r.recv_deadline(Instant::now()).is_ok();
@@ -67,7 +66,7 @@ fn loom_channel_deadline() {
 
 #[test]
 fn loom_channel_disconnect_ends_waits() {
-    ::loom::model(|| {
+    models::run(|| {
         let (s, r): Ends = bounded(0);
         let receiver = thread::spawn(move || r.recv().is_err());
         drop(s);
@@ -83,7 +82,7 @@ fn loom_channel_disconnect_ends_waits() {
 /// Both channels get a message: one is received by the select, the other stays in its channel.
 #[test]
 fn loom_channel_select_chooses_one() {
-    ::loom::model(|| {
+    models::run(|| {
         let (s1, r1): Ends = bounded(1);
         let (s2, r2): Ends = bounded(1);
         let sender = thread::spawn(move || {
@@ -100,7 +99,7 @@ fn loom_channel_select_chooses_one() {
 /// A select that sends meets one that receives.
 #[test]
 fn loom_channel_two_selects_meet() {
-    ::loom::model(|| {
+    models::run(|| {
         let (s, r1): Ends = bounded(0);
         let (_s2, r2): Ends = bounded(0);
         let sender = thread::spawn(move || {
@@ -116,7 +115,7 @@ fn loom_channel_two_selects_meet() {
 /// A receiver that was promised a message gives up: the next one gets the message.
 #[test]
 fn loom_channel_gives_up_a_promise() {
-    ::loom::model(|| {
+    models::run(|| {
         let (s, r): Ends = bounded(0);
         let sender = thread::spawn(move || {
             let mut select = Select::new_biased();
@@ -132,7 +131,7 @@ fn loom_channel_gives_up_a_promise() {
 /// As above, where the promise is never kept: others meet as before.
 #[test]
 fn loom_channel_forgotten_promise() {
-    ::loom::model(|| {
+    models::run(|| {
         let (s, r): Ends = bounded(0);
         let theirs = s.clone();
         let forgets = thread::spawn(move || {
@@ -154,7 +153,7 @@ fn loom_channel_forgotten_promise() {
 /// A select that times out takes no message with it.
 #[test]
 fn loom_channel_select_deadline() {
-    ::loom::model(|| {
+    models::run(|| {
         let (s, r): Ends = bounded(0);
         let sender = thread::spawn(move || chan(&s).send(1, 0).is_ok());
         let mut select = Select::new_biased();

@@ -225,7 +225,7 @@ fn wait_once(
     let options = WaitOptions::new(Reason::Select).until(until_ns);
     let chosen = ctx.wait(&waiter, options, || unlock_all(locks));
     let ctx = WaitCtx::enter();
-    for (at, (arm, node)) in arms.iter().zip(nodes).enumerate() {
+    for (at, (arm, node)) in arms.iter().zip(nodes.iter()).enumerate() {
         // The taker has removed the chosen node; it got the lock after the M released it.
         if chosen != Some(at)
             && let (Some(lock), Some(node)) = (arm.handle.lock(), node)

@@ -366,7 +366,7 @@ impl CancelScopes {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "cancel_wait_loom_tests.rs"]
 mod loom_tests;
 

@@ -1,12 +1,10 @@
 //! A canceller against a wait that begins, and against another waker: the goroutine continues
 //! exactly once, and no cancellation is lost.
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering};
-use loom::thread;
-
 use super::super::status::{Reason, Token, WakeKind, Why};
 use super::*;
+use crate::loom::models::atomic::{AtomicU32, Ordering};
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 struct Model {
     status: Status,
@@ -46,7 +44,7 @@ fn sleeping() -> Why {
 
 #[test]
 fn loom_a_cut_meets_the_wait_that_begins() {
-    loom::model(|| {
+    models::run(|| {
         let m = model();
         let canceller = {
             let m = Arc::clone(&m);
@@ -63,7 +61,7 @@ fn loom_a_cut_meets_the_wait_that_begins() {
 
 #[test]
 fn loom_a_cut_and_a_waker() {
-    loom::model(|| {
+    models::run(|| {
         let m = model();
         let wait = m.status.set_waiting(sleeping(), 0);
         let waker = {
@@ -83,7 +81,7 @@ fn loom_a_cut_and_a_waker() {
 /// wake the wait after the shield.
 #[test]
 fn loom_a_shield_holds() {
-    loom::model(|| {
+    models::run(|| {
         let m = model();
         let canceller = {
             let m = Arc::clone(&m);
@@ -112,12 +110,12 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
         status: Status,
         token: Token,
         word: CancelFlag,
-        frame: loom::cell::UnsafeCell<u32>,
+        frame: UnsafeCell<u32>,
     }
     // SAFETY: the accesses to the frame are what the model checks.
     unsafe impl Sync for Parking {}
 
-    loom::model(|| {
+    models::run(|| {
         let status = Status::new();
         status.set_new();
         status.set_runnable();
@@ -126,7 +124,7 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
             status,
             token: Token::new(),
             word: CancelFlag::new(),
-            frame: loom::cell::UnsafeCell::new(0),
+            frame: UnsafeCell::new(0),
         });
         let unparker = {
             let m = Arc::clone(&m);

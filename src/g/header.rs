@@ -918,6 +918,7 @@ mod tests {
 
     /// Handles can be forgotten: a count that wraps would free a referenced goroutine.
     #[test]
+    #[cfg_attr(miri, ignore = "starts a process")]
     fn too_many_references_end_the_process() {
         const NAME: &str = "g::header::tests::too_many_references_end_the_process";
         match test_child::case().as_deref() {

@@ -494,7 +494,7 @@ impl WakeKind {
 pub(crate) struct Token(AtomicU32);
 
 impl Token {
-    #[cfg(loom)]
+    #[cfg(all(test, any(loom, miri)))]
     pub(crate) fn new() -> Token {
         Token(AtomicU32::new(0))
     }
@@ -532,7 +532,7 @@ impl Token {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "status_loom_tests.rs"]
 mod loom_tests;
 

@@ -1,11 +1,9 @@
 //! The wake token under every interleaving: unpark against park, a completion
 //! against a canceller, several wakers of one wait.
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering};
-use loom::thread;
-
 use super::*;
+use crate::loom::models::atomic::{AtomicU32, Ordering};
+use crate::loom::models::{self, Arc, thread};
 
 fn running() -> Status {
     let s = Status::new();
@@ -19,7 +17,7 @@ fn running() -> Status {
 /// exactly one waker wakes it.
 #[test]
 fn loom_park_and_unpark() {
-    loom::model(|| {
+    models::run(|| {
         let g = Arc::new((running(), Token::new(), AtomicU32::new(0)));
         let wakers: Vec<_> = (0..2)
             .map(|_| {
@@ -51,7 +49,7 @@ fn loom_park_and_unpark() {
 /// goroutine, and never while the canceller holds the frame.
 #[test]
 fn loom_complete_and_cancel() {
-    loom::model(|| {
+    models::run(|| {
         let g = Arc::new((running(), AtomicU32::new(0), AtomicU32::new(0)));
         let wait = g.0.set_waiting(Reason::Io, 0);
         let reaper = {
@@ -88,7 +86,7 @@ fn loom_complete_and_cancel() {
 /// takes the token exactly once, and not while the stack is read.
 #[test]
 fn loom_a_hold_loses_no_wake() {
-    loom::model(|| {
+    models::run(|| {
         let s = Arc::new((running(), AtomicU32::new(0)));
         let wait = s.0.set_waiting(Reason::Join, 0);
         let waker = {

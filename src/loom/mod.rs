@@ -12,6 +12,8 @@
 //! names. Everything else uses [`native`], which stays `std`'s under `cfg(loom)`.
 //! `tests/tidy.rs` checks that nobody goes around the door.
 
+#[cfg(all(test, any(loom, miri)))]
+pub(crate) mod models;
 pub(crate) mod native;
 pub(crate) mod oracle;
 
@@ -32,13 +34,18 @@ pub(crate) use native::{Mutex, MutexGuard};
 /// Stands behind a sequentially consistent store or read-modify-write that a later load must not
 /// pass. C++20 orders such an access with later sequentially consistent ones only, and aarch64
 /// lets other loads pass its store; loom takes it for an acquire-release one. So this is a fence
-/// there. On x86 the access itself is a full barrier, and only the compiler has to be held back.
+/// there, and under Miri, which knows no CPU. On x86 the access itself is a full barrier, and only the
+/// compiler has to be held back.
 #[inline(always)]
 pub(crate) fn after_seq_cst() {
-    #[cfg(any(loom, not(any(target_arch = "x86", target_arch = "x86_64"))))]
-    fence(Ordering::SeqCst);
-    #[cfg(all(not(loom), any(target_arch = "x86", target_arch = "x86_64")))]
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    if cfg!(all(
+        any(target_arch = "x86", target_arch = "x86_64"),
+        not(any(loom, miri))
+    )) {
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
 }
 
 /// A pause in a loop that waits for another thread.

@@ -348,7 +348,7 @@ impl ArmedPoll {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "multishot_poll_loom_tests.rs"]
 mod loom_tests;
 

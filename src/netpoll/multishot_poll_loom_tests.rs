@@ -1,9 +1,8 @@
 //! A poll that ends and is armed again, a reader on another P that waits for it, and a third reader
 //! that finds the stream empty.
 
-use loom::thread;
-
 use super::{EVENTS, MORE, MultishotPoll, RingThread, WaitStart};
+use crate::loom::models::{self, thread};
 use crate::loom::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ fn home(m_id: u64, runtime: usize) -> RingThread {
 /// Every waiter is woken, by a completion that has come or one that will come.
 #[test]
 fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
-    loom::model(|| {
+    models::run(|| {
         let poll = Arc::new(MultishotPoll::new());
         let (p1, p2) = (home(1, 16), home(2, 16));
         assert!(poll.begin(p1, 8));
@@ -70,7 +69,7 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
 /// An event of a poll never reaches a waiter of another runtime.
 #[test]
 fn loom_watch_a_poll_serves_its_own_runtime() {
-    loom::model(|| {
+    models::run(|| {
         let poll = Arc::new(MultishotPoll::new());
         let (ours, elsewhere) = (home(1, 16), home(2, 16));
         assert!(poll.begin(ours, 8));

@@ -125,6 +125,6 @@ impl PollDesc {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "poll_desc_loom_tests.rs"]
 mod loom_tests;

@@ -1,10 +1,8 @@
 //! Readers that wait for data, a poller that reports it, and a canceller.
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom::thread;
-
 use super::{PollDesc, PollWait};
+use crate::loom::models::atomic::{AtomicUsize, Ordering};
+use crate::loom::models::{self, Arc, thread};
 
 /// A socket: the data in it, and its readiness word.
 struct Socket {
@@ -75,7 +73,7 @@ impl Socket {
 
 #[test]
 fn loom_edge_no_byte_is_waited_for_in_vain() {
-    loom::model(|| {
+    models::run(|| {
         let socket = Socket::new();
         let kernel = {
             let socket = Arc::clone(&socket);
@@ -93,7 +91,7 @@ fn loom_edge_no_byte_is_waited_for_in_vain() {
 
 #[test]
 fn loom_edge_what_the_poller_receives_hides_nothing() {
-    loom::model(|| {
+    models::run(|| {
         let socket = Socket::new();
         assert_eq!(socket.poll_desc.wait(WAITER), PollWait::Waits);
         let kernel = {
@@ -115,7 +113,7 @@ fn loom_edge_what_the_poller_receives_hides_nothing() {
 
 #[test]
 fn loom_edge_a_wait_is_ended_once() {
-    loom::model(|| {
+    models::run(|| {
         let socket = Socket::new();
         assert_eq!(socket.poll_desc.wait(WAITER), PollWait::Waits);
         let kernel = {
@@ -133,7 +131,7 @@ fn loom_edge_a_wait_is_ended_once() {
 
 #[test]
 fn loom_edge_two_readers_leave_nothing_unknown() {
-    loom::model(|| {
+    models::run(|| {
         let socket = Socket::new();
         let kernel = {
             let socket = Arc::clone(&socket);

@@ -207,7 +207,7 @@ impl<'a> Deadline<'a> {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "limit_loom_tests.rs"]
 mod loom_tests;
 

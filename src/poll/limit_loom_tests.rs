@@ -3,11 +3,9 @@
 
 use std::ptr::NonNull;
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, Ordering};
-use loom::thread;
-
 use super::*;
+use crate::loom::models::atomic::{AtomicBool, Ordering};
+use crate::loom::models::{self, Arc, thread};
 
 struct Sleeper(Status);
 
@@ -19,7 +17,7 @@ impl HasStatus for Sleeper {
 
 #[test]
 fn loom_a_moved_deadline_reaches_the_wait() {
-    loom::model(|| {
+    models::run(|| {
         let status = Status::new();
         status.set_new();
         status.set_runnable();

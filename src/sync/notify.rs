@@ -272,7 +272,7 @@ impl Notify {
     }
 
     /// Whether a permit is stored that a call of [`Notify::wait`] would take now.
-    #[cfg(all(test, loom))]
+    #[cfg(all(test, any(loom, miri)))]
     fn state(&self) -> State {
         self.state.with(|state| *state)
     }
@@ -397,6 +397,6 @@ fmt_as!(Debug for Notify, "Notify { .. }");
 
 fmt_as!(Debug for Listener<'_>, "Listener { .. }");
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "notify_loom_tests.rs"]
 mod loom_tests;

@@ -1,9 +1,7 @@
 //! Loom models of notifications.
 
-use ::loom::sync::Arc;
-use ::loom::thread;
-
 use super::*;
+use crate::loom::models::{self, Arc, thread};
 use crate::loom::{AtomicU32, Ordering};
 
 fn spawn(notify: &Arc<Notify>, f: impl FnOnce(&Notify) + 'static) -> thread::JoinHandle<()> {
@@ -14,7 +12,7 @@ fn spawn(notify: &Arc<Notify>, f: impl FnOnce(&Notify) + 'static) -> thread::Joi
 /// Two notifications for two waiters that have registered: neither waits for ever.
 #[test]
 fn loom_notify_one_for_each_listener() {
-    ::loom::model(|| {
+    models::run(|| {
         let notify = Arc::new(Notify::new());
         let one = notify.listen();
         let other = spawn(&notify, |n| {
@@ -31,7 +29,7 @@ fn loom_notify_one_for_each_listener() {
 /// A listener registered before the check misses no change.
 #[test]
 fn loom_notify_waiters_after_a_check() {
-    ::loom::model(|| {
+    models::run(|| {
         let notify = Arc::new(Notify::new());
         let flag = Arc::new(AtomicU32::new(0));
         let other = {
@@ -54,7 +52,7 @@ fn loom_notify_waiters_after_a_check() {
 /// A listener that is dropped passes its notification on.
 #[test]
 fn loom_notify_passes_on() {
-    ::loom::model(|| {
+    models::run(|| {
         let notify = Arc::new(Notify::new());
         let listener = notify.listen();
         let waiter = spawn(&notify, Notify::wait);
@@ -69,7 +67,7 @@ fn loom_notify_passes_on() {
 /// A notification that meets a waiter that gives up is received or stored.
 #[test]
 fn loom_notify_meets_one_that_gives_up() {
-    ::loom::model(|| {
+    models::run(|| {
         let notify = Arc::new(Notify::new());
         let hasty = spawn(&notify, |n| {
             if n.wait_until(None, 0, false).is_ok() {

@@ -359,6 +359,6 @@ impl RawMutex {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "raw_mutex_loom_tests.rs"]
 mod loom_tests;

@@ -2,12 +2,9 @@
 //! top of it.
 #![allow(unsafe_code)]
 
-use ::loom::cell::UnsafeCell;
-use ::loom::sync::Arc;
-use ::loom::thread;
-
 use super::super::waitlist::Queue;
 use super::*;
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 struct Guarded {
     mutex: RawMutex,
@@ -62,7 +59,7 @@ fn spawn(guarded: &Arc<Guarded>, f: impl Fn(&Guarded) + 'static) -> thread::Join
 
 #[test]
 fn loom_mutex_excludes_and_wakes() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         let others = [
             spawn(&guarded, Guarded::lock_and_add),
@@ -77,7 +74,7 @@ fn loom_mutex_excludes_and_wakes() {
 
 #[test]
 fn loom_mutex_locked_again_while_one_wakes() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         let other = spawn(&guarded, Guarded::lock_and_add);
         guarded.lock_and_add();
@@ -95,7 +92,7 @@ fn loom_mutex_locked_again_while_one_wakes() {
 /// Sets STARVING as a starving waiter does: the lock is handed over, and the mode ends.
 #[test]
 fn loom_mutex_hands_over() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         assert!(guarded.mutex.lock().is_ok());
         let others = [
@@ -138,7 +135,7 @@ fn wait_for(guarded: &Guarded, n: u32, deadline_ns: u64) {
 
 #[test]
 fn loom_condvar_loses_no_notification() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         let waiter = spawn(&guarded, |guarded| wait_for(guarded, 1, NEVER));
         guarded.lock_and_add();
@@ -150,7 +147,7 @@ fn loom_condvar_loses_no_notification() {
 
 #[test]
 fn loom_condvar_notifies_all() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         let waiters = [
             spawn(&guarded, |guarded| wait_for(guarded, 1, NEVER)),
@@ -166,7 +163,7 @@ fn loom_condvar_notifies_all() {
 /// A waiter that times out consumes no notification of another waiter.
 #[test]
 fn loom_condvar_timeout_and_notification() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         let hasty = spawn(&guarded, |guarded| wait_for(guarded, 1, 0));
         guarded.lock_and_add();
@@ -188,7 +185,7 @@ fn add_or_give_up(guarded: &Guarded) {
 /// A waiter gives up during an unlock: it gets the lock, or the waiter behind it does.
 #[test]
 fn loom_mutex_meets_one_that_gives_up() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         assert!(guarded.mutex.lock().is_ok());
         let hasty = spawn(&guarded, add_or_give_up);
@@ -204,7 +201,7 @@ fn loom_mutex_meets_one_that_gives_up() {
 /// As above, in starving mode.
 #[test]
 fn loom_mutex_hands_over_past_one_that_gives_up() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         assert!(guarded.mutex.lock().is_ok());
         let hasty = spawn(&guarded, add_or_give_up);

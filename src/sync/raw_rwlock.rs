@@ -194,7 +194,7 @@ impl RawRwLock {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "raw_rwlock_loom_tests.rs"]
 mod loom_tests;
 

@@ -1,11 +1,8 @@
 //! Loom models of the reader-writer lock.
 #![allow(unsafe_code)]
 
-use ::loom::cell::UnsafeCell;
-use ::loom::sync::Arc;
-use ::loom::thread;
-
 use super::*;
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 struct Guarded {
     lock: RawRwLock,
@@ -55,7 +52,7 @@ fn end(guarded: &Guarded, others: [thread::JoinHandle<()>; 2], writes: u32) {
 
 #[test]
 fn loom_rwlock_writers_and_a_reader() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         let others = [
             spawn(&guarded, Guarded::write),
@@ -68,7 +65,7 @@ fn loom_rwlock_writers_and_a_reader() {
 
 #[test]
 fn loom_rwlock_readers_and_a_writer() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         let others = [
             spawn(&guarded, |guarded| assert!(guarded.read() <= 1)),
@@ -81,7 +78,7 @@ fn loom_rwlock_readers_and_a_writer() {
 
 #[test]
 fn loom_rwlock_downgrade() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         let others = [
             spawn(&guarded, |guarded| assert!(guarded.read() <= 2)),
@@ -105,7 +102,7 @@ fn loom_rwlock_downgrade() {
 /// A writer gives up during a hand-over: it gets the lock, or the waiter behind it does.
 #[test]
 fn loom_rwlock_meets_one_that_gives_up() {
-    ::loom::model(|| {
+    models::run(|| {
         let guarded = Guarded::new();
         assert!(guarded.lock.lock(Mode::Read).is_ok());
         let hasty = spawn(&guarded, |guarded| {

@@ -585,6 +585,6 @@ impl Error for AcquireError {
 impl Error for TryAcquireError {}
 impl Error for AcquireTimeoutError {}
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "semaphore_loom_tests.rs"]
 mod loom_tests;

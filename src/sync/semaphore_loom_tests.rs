@@ -1,9 +1,7 @@
 //! Loom models of the semaphore.
 
-use ::loom::sync::Arc;
-use ::loom::thread;
-
 use super::*;
+use crate::loom::models::{self, Arc, thread};
 
 fn spawn(semaphore: &Arc<Semaphore>, f: impl Fn(&Semaphore) + 'static) -> thread::JoinHandle<()> {
     let semaphore = Arc::clone(semaphore);
@@ -16,7 +14,7 @@ fn assert_idle(semaphore: &Semaphore, permits: u64) {
 
 #[test]
 fn loom_semaphore_loses_no_permit() {
-    ::loom::model(|| {
+    models::run(|| {
         let semaphore = Arc::new(Semaphore::new(1));
         let others = [1, 1].map(|n| spawn(&semaphore, move |s| drop(s.acquire(n).unwrap())));
         drop(semaphore.acquire(1).unwrap());
@@ -27,7 +25,7 @@ fn loom_semaphore_loses_no_permit() {
 
 #[test]
 fn loom_semaphore_weights() {
-    ::loom::model(|| {
+    models::run(|| {
         let semaphore = Arc::new(Semaphore::new(0));
         let others = [2, 1].map(|n| spawn(&semaphore, move |s| drop(s.acquire(n).unwrap())));
         semaphore.add_permits(1);
@@ -40,7 +38,7 @@ fn loom_semaphore_weights() {
 /// A waiter that needs many permits gives up: the waiter behind it is served.
 #[test]
 fn loom_semaphore_deadline() {
-    ::loom::model(|| {
+    models::run(|| {
         let semaphore = Arc::new(Semaphore::new(1));
         let hasty = spawn(&semaphore, |s| {
             assert_eq!(s.acquire_until(2, 0).unwrap_err(), Refused::TimedOut);
@@ -55,7 +53,7 @@ fn loom_semaphore_deadline() {
 
 #[test]
 fn loom_semaphore_close() {
-    ::loom::model(|| {
+    models::run(|| {
         let semaphore = Arc::new(Semaphore::new(1));
         let others = [1, 2].map(|n| spawn(&semaphore, move |s| drop(s.acquire(n))));
         semaphore.close();
@@ -67,7 +65,7 @@ fn loom_semaphore_close() {
 /// A permit that is added while a waiter gives up goes to that waiter or to the next one.
 #[test]
 fn loom_semaphore_permit_meets_one_that_gives_up() {
-    ::loom::model(|| {
+    models::run(|| {
         let semaphore = Arc::new(Semaphore::new(0));
         let hasty = spawn(&semaphore, |s| drop(s.acquire_until(1, 0)));
         let other = spawn(&semaphore, |s| drop(s.acquire(1).unwrap()));

@@ -680,7 +680,7 @@ impl DequeuedList {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "waitq_loom_tests.rs"]
 mod loom_tests;
 

@@ -2,13 +2,10 @@
 //! token, which has models of its own in `g::status`.
 #![allow(unsafe_code)]
 
-use ::loom::cell::UnsafeCell;
-use ::loom::sync::Arc;
-use ::loom::sync::atomic::{AtomicU32, Ordering};
-use ::loom::thread;
-
 use super::*;
 use crate::lock::RawLock;
+use crate::loom::models::atomic::{AtomicU32, Ordering};
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 /// A counter of available things, and the queue of waiters for them.
 struct Shop {
@@ -102,7 +99,7 @@ impl Shop {
 /// Two threads wait and two things are put: both waiters are served in every order.
 #[test]
 fn loom_waitq_loses_no_wake() {
-    ::loom::model(|| {
+    models::run(|| {
         let shop = Shop::new();
         let other = {
             let shop = Arc::clone(&shop);
@@ -126,7 +123,7 @@ fn loom_waitq_loses_no_wake() {
 /// shop.
 #[test]
 fn loom_waitq_deadline_and_taker() {
-    ::loom::model(|| {
+    models::run(|| {
         let shop = Shop::new();
         let putter = {
             let shop = Arc::clone(&shop);
@@ -141,7 +138,7 @@ fn loom_waitq_deadline_and_taker() {
 /// One waiter gives up, another waits on: the thing goes to a waiter that can still be claimed.
 #[test]
 fn loom_waitq_passes_over_who_gave_up() {
-    ::loom::model(|| {
+    models::run(|| {
         let shop = Shop::new();
         let hasty = {
             let shop = Arc::clone(&shop);
@@ -165,7 +162,7 @@ fn loom_waitq_passes_over_who_gave_up() {
 /// All waiters are taken at once, while one gives up.
 #[test]
 fn loom_waitq_take_all() {
-    ::loom::model(|| {
+    models::run(|| {
         let shop = Shop::new();
         let hasty = {
             let shop = Arc::clone(&shop);

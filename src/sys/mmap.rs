@@ -37,6 +37,9 @@ fn ask_page_bytes() -> usize {
     bytes
 }
 
+/// Miri knows neither this flag nor `madvise`.
+const NO_RESERVE: libc::c_int = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE };
+
 /// Reserves `bytes` of private zeroed memory, which is not charged before it is touched and never
 /// backed by huge pages.
 ///
@@ -50,7 +53,7 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<*mut u8> {
             std::ptr::null_mut(),
             bytes,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | NO_RESERVE,
             -1,
             0,
         )
@@ -58,8 +61,10 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<*mut u8> {
     if p == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the range is the mapping made above. Failure (no THP in this kernel) is harmless.
-    unsafe { libc::madvise(p, bytes, libc::MADV_NOHUGEPAGE) };
+    if !cfg!(miri) {
+        // SAFETY: the range is the mapping made above. Failure (no THP in this kernel) is harmless.
+        unsafe { libc::madvise(p, bytes, libc::MADV_NOHUGEPAGE) };
+    }
     Ok(p.cast())
 }
 

@@ -96,7 +96,7 @@ fn zeroed(n: usize) -> Box<[AtomicU64]> {
     (0..n).map(|_| AtomicU64::new(0)).collect()
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "event_log_loom_tests.rs"]
 mod loom_tests;
 
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_copy_of_a_log_being_written_is_whole() {
         let log = EventLog::new(64 * size_of::<Event>());
-        let last = 200_000;
+        let last = if cfg!(miri) { 300 } else { 200_000 };
         std::thread::scope(|s| {
             s.spawn(|| (1..=last).for_each(|i| log.push([i, i + 1, i + 2])));
             let mut newest = 0;

@@ -1,13 +1,11 @@
 //! A reader of a log that is being written gets complete events, in order.
 
-use loom::sync::Arc;
-use loom::thread;
-
 use super::*;
+use crate::loom::models::{self, Arc, thread};
 
 #[test]
 fn loom_event_log_is_never_torn() {
-    loom::model(|| {
+    models::run(|| {
         let log = Arc::new(EventLog::new(2 * size_of::<Event>()));
         let writer = {
             let log = Arc::clone(&log);

@@ -600,7 +600,10 @@ thread_local!(static CURRENT: Cell<*const Bubble> = const { Cell::new(std::ptr::
 fn current_ptr() -> *const Bubble {
     // SAFETY: the empty assembly touches nothing; it keeps the compiler from merging calls of this
     // function.
-    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
+    #[cfg(not(miri))]
+    unsafe {
+        std::arch::asm!("", options(nostack, preserves_flags))
+    };
     CURRENT.with(Cell::get)
 }
 

@@ -270,7 +270,7 @@ impl Published {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "summary_loom_tests.rs"]
 mod loom_tests;
 

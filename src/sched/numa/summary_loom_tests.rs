@@ -1,9 +1,7 @@
 //! Publishing a node's load, under every interleaving.
 
-use loom::sync::Arc;
-use loom::thread;
-
 use super::*;
+use crate::loom::models::{self, Arc, thread};
 use crate::sched::queue::idle::{IdleSet, IdleWord, ON_FUTEX};
 
 /// The publishing P is the only one of its node, and the thief's the only one of another.
@@ -31,7 +29,7 @@ fn has_bit(line: &Summary) -> bool {
 /// bit agrees with the length.
 #[test]
 fn loom_two_that_publish_leave_bit_and_length_the_same() {
-    loom::model(|| {
+    models::run(|| {
         let n = nodes();
         n.p.publish(0, 2, &n.line);
         let thief = {
@@ -52,7 +50,7 @@ fn loom_two_that_publish_leave_bit_and_length_the_same() {
 /// node.
 #[test]
 fn loom_publishing_against_falling_asleep_on_another_node() {
-    loom::model(|| {
+    models::run(|| {
         let n = nodes();
         let publisher = {
             let n = Arc::clone(&n);

@@ -19,15 +19,16 @@ pub(crate) const PREEMPT: u32 = 4;
 
 /// Scheduler code runs on the M from here on.
 ///
-/// Ordering: relaxed and a compiler fence; sysmon's membarrier provides the rest. A loom model has
-/// no membarrier, and needs a fence on both sides.
+/// Ordering: relaxed and a compiler fence; sysmon's membarrier provides the rest. loom and Miri
+/// have no membarrier, and need a fence on both sides.
 #[inline(always)]
 pub(crate) fn mark_inside(in_runtime: &AtomicU32) {
     in_runtime.store(1, Ordering::Relaxed);
-    #[cfg(not(loom))]
-    crate::loom::native::atomic::compiler_fence(Ordering::SeqCst);
-    #[cfg(loom)]
-    crate::loom::fence(Ordering::SeqCst);
+    if cfg!(any(loom, miri)) {
+        crate::loom::fence(Ordering::SeqCst);
+    } else {
+        crate::loom::native::atomic::compiler_fence(Ordering::SeqCst);
+    }
 }
 
 /// User code runs on the M from here on.
@@ -94,6 +95,6 @@ impl<T> Access<'_, T> {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "access_loom_tests.rs"]
 mod loom_tests;

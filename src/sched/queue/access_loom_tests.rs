@@ -1,11 +1,8 @@
 //! Retaking a P from an M that gives it away meanwhile: a P has one holder.
 #![allow(unsafe_code)]
 
-use ::loom::cell::UnsafeCell;
-use ::loom::sync::Arc;
-use ::loom::thread;
-
 use super::*;
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 /// State accessed only by the holder of a P. loom reports concurrent accesses, and an access that
 /// does not see an earlier one.
@@ -92,7 +89,7 @@ fn spawn_in<T: 'static>(
 
 #[test]
 fn loom_a_p_is_not_taken_from_an_m_that_is_inside() {
-    ::loom::model(|| {
+    models::run(|| {
         let world = World::new();
         let m = spawn_in(&world, |world| {
             for _ in 0..2 {
@@ -111,7 +108,7 @@ fn loom_a_p_is_not_taken_from_an_m_that_is_inside() {
 /// A destructor enters where it is: it uses the P if the M has it, and does without it if it may be taken.
 #[test]
 fn loom_an_entry_in_place_uses_only_a_p_that_stays() {
-    ::loom::model(|| {
+    models::run(|| {
         let world = World::new();
         let m = spawn_in(&world, |world| {
             for _ in 0..2 {
@@ -130,7 +127,7 @@ fn loom_an_entry_in_place_uses_only_a_p_that_stays() {
 
 #[test]
 fn loom_an_m_that_keeps_its_p_is_asked() {
-    ::loom::model(|| {
+    models::run(|| {
         let world = World::new();
         let m = spawn_in(&world, |world| {
             let mut was_asked = false;
@@ -165,7 +162,7 @@ fn loom_an_m_that_keeps_its_p_is_asked() {
 
 #[test]
 fn loom_a_p_that_was_given_away_is_not_taken_from_its_last_m() {
-    ::loom::model(|| {
+    models::run(|| {
         let world = World::new();
         let m = spawn_in(&world, |world| {
             if !world.enter() {

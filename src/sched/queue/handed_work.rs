@@ -119,6 +119,6 @@ fn unmarked(g: *mut Header) -> Option<GRef> {
     Some(unsafe { GRef::from_raw(g) })
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "handed_work_loom_tests.rs"]
 mod loom_tests;

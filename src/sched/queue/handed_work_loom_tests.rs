@@ -1,10 +1,8 @@
 //! A locked M and the threads that post its goroutine, under every interleaving.
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, fence};
-use loom::thread;
-
 use super::*;
+use crate::loom::models::atomic::{AtomicU32, fence};
+use crate::loom::models::{self, Arc, thread};
 use crate::sched::queue::idle::{IdleSet, IdleWord, ON_FUTEX};
 
 /// A stand-in for a G: only its address is used.
@@ -17,7 +15,7 @@ fn g() -> GRef {
 /// The G gets an M with a P, and the M gets no second P.
 #[test]
 fn loom_mail_against_giving_the_p_away() {
-    loom::model(|| {
+    models::run(|| {
         let m = Arc::new((HandedWork::new(), AtomicU32::new(1)));
         let giver = {
             let m = Arc::clone(&m);
@@ -43,7 +41,7 @@ fn loom_mail_against_giving_the_p_away() {
 /// The M does not sleep while its goroutine is posted to it.
 #[test]
 fn loom_mail_against_falling_asleep() {
-    loom::model(|| {
+    models::run(|| {
         let m = Arc::new((HandedWork::new(), IdleSet::new(1), IdleWord::new()));
         let giver = {
             let m = Arc::clone(&m);
@@ -69,7 +67,7 @@ fn loom_mail_against_falling_asleep() {
 /// An M lost its P in some other way: a G posted meanwhile is returned to it, or stays with a P.
 #[test]
 fn loom_mail_against_losing_the_p() {
-    loom::model(|| {
+    models::run(|| {
         let m = Arc::new((HandedWork::new(), AtomicU32::new(0)));
         let giver = {
             let m = Arc::clone(&m);
@@ -91,7 +89,7 @@ fn loom_mail_against_losing_the_p() {
 /// The P came, and is lost again before the M has taken the G that came with it.
 #[test]
 fn loom_mail_whose_p_is_lost_again() {
-    loom::model(|| {
+    models::run(|| {
         let mail = HandedWork::new();
         assert!(mail.wait_on().is_none());
         assert_eq!(mail.post(g()), Posted::ToWaiter);

@@ -179,6 +179,6 @@ impl IdleWord {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "idle_loom_tests.rs"]
 mod loom_tests;

@@ -1,10 +1,8 @@
 //! The idle protocol under every interleaving: no work is left in a queue while its only M sleeps.
 
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
-use loom::thread;
-
 use super::*;
+use crate::loom::models::atomic::{AtomicU32, Ordering, fence};
+use crate::loom::models::{self, Arc, thread};
 
 struct Node {
     idle: IdleSet,
@@ -54,7 +52,7 @@ impl Node {
 }
 
 fn model(spinning: bool) {
-    loom::model(move || {
+    models::run(move || {
         let node = Arc::new(Node {
             idle: IdleSet::new(1),
             word: IdleWord::new(),
@@ -97,7 +95,7 @@ fn loom_push_against_a_spinner_falling_asleep() {
 /// The M that wakes by itself and a notifier agree on which of them takes the P out.
 #[test]
 fn loom_waking_alone_against_a_notifier() {
-    loom::model(|| {
+    models::run(|| {
         let node = Arc::new(Node {
             idle: IdleSet::new(1),
             word: IdleWord::new(),
@@ -129,7 +127,7 @@ fn loom_waking_alone_against_a_notifier() {
 /// the sleeping P.
 #[test]
 fn loom_push_against_the_last_spinner() {
-    loom::model(|| {
+    models::run(|| {
         let node = Arc::new(Node {
             idle: IdleSet::new(1),
             word: IdleWord::new(),

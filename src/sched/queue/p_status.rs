@@ -139,6 +139,6 @@ impl PStatus {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "p_status_loom_tests.rs"]
 mod loom_tests;

@@ -2,12 +2,9 @@
 
 #![allow(unsafe_code)]
 
-use ::loom::cell::UnsafeCell;
-use ::loom::sync::Arc;
-use ::loom::thread;
-
 use super::super::idle::IdleSet;
 use super::*;
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 struct P {
     status: PStatus,
@@ -37,7 +34,7 @@ impl P {
 /// The world stops twice, in time or not; the M runs in between.
 #[test]
 fn loom_nobody_runs_in_a_stopped_world() {
-    ::loom::model(|| {
+    models::run(|| {
         let p = P::in_use();
         let m = {
             let p = Arc::clone(&p);
@@ -63,7 +60,7 @@ fn loom_nobody_runs_in_a_stopped_world() {
 /// A P leaves, and is called back when its M has just released it, or is about to.
 #[test]
 fn loom_one_holds_a_p_that_is_called_back() {
-    ::loom::model(|| {
+    models::run(|| {
         let p = P::in_use();
         // As if in a stopped world: the M starts after it.
         p.status.begin_leaving();
@@ -101,7 +98,7 @@ fn loom_one_holds_a_p_that_is_called_back() {
 /// An M that falls asleep is claimed, or sees the request to stop.
 #[test]
 fn loom_a_sleeper_does_not_miss_the_stop() {
-    ::loom::model(|| {
+    models::run(|| {
         let p = P::in_use();
         let m = {
             let p = Arc::clone(&p);

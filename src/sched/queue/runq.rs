@@ -457,6 +457,6 @@ impl RunQueue {
 #[path = "runq_tests.rs"]
 mod tests;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, miri)))]
 #[path = "runq_loom_tests.rs"]
 mod loom_tests;

@@ -1,9 +1,7 @@
 //! The run queue under every interleaving, with four slots.
 
-use loom::sync::Arc;
-use loom::thread;
-
 use super::*;
+use crate::loom::models::{self, Arc, thread};
 
 /// Stand-ins for Gs: the queue uses only the address and, on overflow, the link.
 fn gs(n: usize) -> Vec<GRef> {
@@ -35,7 +33,7 @@ fn drain(q: &RunQueue, into: &mut Vec<GRef>) {
 
 #[test]
 fn loom_pop_against_steal() {
-    loom::model(|| {
+    models::run(|| {
         let all = gs(3);
         let q = Arc::new(RunQueue::new());
         for &g in &all[..2] {
@@ -65,7 +63,7 @@ fn loom_pop_against_steal() {
 
 #[test]
 fn loom_push_first_against_steal() {
-    loom::model(|| {
+    models::run(|| {
         let all = gs(4);
         let q = Arc::new(RunQueue::new());
         for &g in &all[..2] {
@@ -97,7 +95,7 @@ fn loom_push_first_against_steal() {
 
 #[test]
 fn loom_two_thieves() {
-    loom::model(|| {
+    models::run(|| {
         let all = gs(3);
         let q = Arc::new(RunQueue::new());
         for &g in &all {
@@ -128,10 +126,11 @@ fn loom_two_thieves() {
 
 #[test]
 fn loom_overflow_against_steal() {
-    loom::model(|| {
-        let all = gs(5);
+    models::run(|| {
+        let all = gs(CAPACITY as usize + 1);
         let q = Arc::new(RunQueue::new());
-        for &g in &all[..4] {
+        let (&last, first) = all.split_last().expect("not empty");
+        for &g in first {
             assert!(q.push(g).is_ok());
         }
         let thief = {
@@ -147,7 +146,7 @@ fn loom_overflow_against_steal() {
             })
         };
         let mut seen = Vec::new();
-        if let Err(mut over) = q.push(all[4]) {
+        if let Err(mut over) = q.push(last) {
             seen.extend(std::iter::from_fn(|| over.pop()));
         }
         seen.extend(thief.join().unwrap());
@@ -158,7 +157,7 @@ fn loom_overflow_against_steal() {
 
 #[test]
 fn loom_runnext_is_taken_once() {
-    loom::model(|| {
+    models::run(|| {
         let all = gs(2);
         let q = Arc::new(RunQueue::new());
         assert!(q.set_runnext(all[0]).is_none());
@@ -176,7 +175,7 @@ fn loom_runnext_is_taken_once() {
 
 #[test]
 fn loom_pop_and_push_against_a_thief_that_makes_a_list() {
-    loom::model(|| {
+    models::run(|| {
         let all = gs(3);
         let q = Arc::new(RunQueue::new());
         for &g in &all[..2] {

@@ -101,12 +101,13 @@ fn the_first_goes_before_the_oldest() {
 /// Equal random steps on this queue and on crossbeam's give the same order.
 #[test]
 fn agrees_with_crossbeam() {
+    const STEPS: usize = if cfg!(miri) { 1_000 } else { 100_000 };
     let (q, thief) = (RunQueue::new(), RunQueue::new());
     let oracle = crossbeam_deque::Worker::new_fifo();
     let random = Random::new(11);
     let pool = gs(200);
     let mut next = 0;
-    for _ in 0..100_000 {
+    for _ in 0..STEPS {
         if random.below(2) == 0 && oracle.len() < 200 {
             let g = pool[next % 200];
             next += 1;
@@ -129,7 +130,7 @@ fn agrees_with_crossbeam() {
 /// One owner and three thieves: every G comes out exactly once.
 #[test]
 fn nothing_is_lost_or_doubled_under_thieves() {
-    const N: usize = 200_000;
+    const N: usize = if cfg!(miri) { 300 } else { 200_000 };
     let pool = gs(N);
     let q = RunQueue::new();
     let done = AtomicBool::new(false);

@@ -21,7 +21,10 @@ thread_local!(static CURRENT: Cell<*const M> = const { Cell::new(std::ptr::null(
 pub(crate) fn m_ptr() -> *const M {
     // SAFETY: the empty assembly touches nothing; it keeps the compiler from merging calls of this
     // function.
-    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
+    #[cfg(not(miri))]
+    unsafe {
+        std::arch::asm!("", options(nostack, preserves_flags))
+    };
     CURRENT.with(Cell::get)
 }
 
@@ -59,6 +62,9 @@ thread_local!(static OWN: GoroutineLocals = const { GoroutineLocals::new() });
 #[inline(never)]
 pub(crate) fn thread_locals() -> *const GoroutineLocals {
     // SAFETY: as in `m_ptr`.
-    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
+    #[cfg(not(miri))]
+    unsafe {
+        std::arch::asm!("", options(nostack, preserves_flags))
+    };
     OWN.try_with(std::ptr::from_ref).unwrap_or(std::ptr::null())
 }
