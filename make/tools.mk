@@ -37,6 +37,13 @@ asan: setup ## tests under AddressSanitizer; needs a nightly toolchain
 	$(call ASAN,--lib)
 	$(call ASAN,$(call tests,$(ASAN_TESTS)))
 
+# The programs of tests/race.rs first, which show that races are found and that order is seen. Then suites, which test that what
+# the runtime orders is ordered. WINDLASS_RACE=threads in front tests the runtime itself.
+RACE_TESTS ?= sync_counting sync_once sync_rwlock channel select context
+race: setup ## tests under ThreadSanitizer, told of goroutines; gets a newer compiler
+	scripts/race.sh -p windlass --test race
+	scripts/race.sh -p windlass $(call tests,$(RACE_TESTS)) --skip simulated
+
 # What is found lies in tests/fuzz/artifacts, and fails again when it is named after the target:
 # `cargo +nightly fuzz run --fuzz-dir tests/fuzz resp FILE`.
 SECONDS ?= 30
