@@ -50,6 +50,13 @@ miri: setup ## models and tests of plain data under Miri; needs a nightly toolch
 	toolchain=$$(scripts/toolchain.sh miri) && MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds=$(MIRI_SEEDS)" \
 		$(CARGO) +$$toolchain miri test -p windlass --lib --target-dir $(TARGET_DIR)/miri -- $(MIRI_TESTS)
 
+# The programs of tests/race.rs first, which show that races are found and that order is seen. Then suites, which test that what
+# the runtime orders is ordered. WINDLASS_RACE=threads in front tests the runtime itself.
+RACE_TESTS ?= sync/counting sync/once sync/rwlock channel/channel channel/select context
+race: setup ## tests under ThreadSanitizer, told of goroutines; gets a newer compiler
+	scripts/race.sh -p windlass --test race
+	scripts/race.sh -p windlass $(call tests,$(RACE_TESTS)) --skip simulated --skip a_hammered_lock
+
 # An input that fails is kept in tests/fuzz/artifacts, and fails again when it is named after the target:
 # `cargo +nightly fuzz run --fuzz-dir tests/fuzz resp FILE`.
 SECONDS ?= 30

@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 
 use corosensei::{CoroutineResult, Yielder};
 
+use super::race::Fiber;
 use super::stack::Stack;
 
 /// Why a goroutine switched back to its M, in one word: small numbers are tags, any other value is
@@ -103,10 +104,13 @@ impl Coro {
         Coro(Coroutine::with_stack(stack, f))
     }
 
-    /// Runs it until it switches out (`Some`) or ends (`None`).
+    /// Runs it, on its fiber, until it switches out (`Some`) or ends (`None`).
     #[inline(always)]
-    pub(crate) fn resume(&mut self, with: Resume) -> Option<Switch> {
-        match self.0.resume(with) {
+    pub(crate) fn resume(&mut self, with: Resume, fiber: &Fiber) -> Option<Switch> {
+        let from = fiber.enter();
+        let result = self.0.resume(with);
+        from.back();
+        match result {
             CoroutineResult::Yield(why) => Some(why),
             CoroutineResult::Return(()) => None,
         }

@@ -25,6 +25,7 @@ use std::ptr::NonNull;
 use super::coro::{Coro, Out};
 use super::details::{Details, Label};
 use super::goroutine_locals::GoroutineLocals;
+use super::race::{self, Fiber};
 use super::stack;
 use super::status::{Status, Token};
 #[cfg(feature = "sim")]
@@ -167,6 +168,7 @@ pub(crate) struct Header {
     /// How far below `out` on its stack the frame of its last wait with a timer is, in cache lines: a
     /// hint. Ordering: relaxed; the address is only prefetched.
     frame: AtomicU16,
+    pub(crate) fiber: Fiber,
 }
 
 /// The limit on references to a goroutine. A program can forget handles without bound, and a count
@@ -626,6 +628,7 @@ impl GRef {
             self.header().details.store(none, Ordering::Relaxed);
         }
         self.set_raw_out(std::ptr::null());
+        self.fiber.end();
         self.status.set_free();
     }
 }
@@ -763,6 +766,11 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
     }
 }
 
+fn payload_span(g: GRef) -> Range<usize> {
+    let slot = g.as_ptr().addr();
+    slot + HEADER_BYTES..slot + SLOT_BYTES[g.slot_class()]
+}
+
 #[inline(always)]
 fn payload_ptr(g: GRef) -> *mut u8 {
     // SAFETY: a slot is longer than its header.
@@ -809,6 +817,8 @@ pub(crate) const fn class_of<F: FnOnce() -> T, T>() -> usize {
 /// it.
 #[inline]
 pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
+    race::enter_runtime();
+    race::renew(|| payload_span(g));
     let payload = Payload::<F, T> {
         closure: ManuallyDrop::new(closure),
     };
@@ -837,7 +847,9 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     h.home
         .store(pack_home(spawn.home, spawn.is_bound), Ordering::Relaxed);
     h.unwinds_cancelled.set(false);
+    h.fiber.begin(spawn.id, g.name());
     h.status.set_new();
+    race::leave_runtime();
 }
 
 /// Runs the closure on the goroutine's stack, or drops it there if it was cancelled first. Never

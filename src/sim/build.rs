@@ -758,6 +758,7 @@ impl<F: Fn()> Runner<'_, F> {
         let (kind_left, left) = left.take().unzip();
         let kind = match simulation.stopped.get() {
             Some(Stop::Outside) => Some(FailureKind::Thread),
+            _ if bubble.has_raced() => Some(FailureKind::DataRace),
             _ if !panics.is_empty() => Some(FailureKind::Panic),
             Some(Stop::Deadlock) => Some(FailureKind::Deadlock),
             Some(Stop::Steps) => Some(FailureKind::StepLimit),

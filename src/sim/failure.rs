@@ -27,6 +27,9 @@ pub enum FailureKind {
     /// Messages were sent and never received
     /// ([`Sim::no_messages_left`](super::Sim::no_messages_left)).
     MessagesLeft,
+    /// The race detector has found a data race (feature `race`, docs/guide/data-races.md). Its report is on
+    /// stderr. It reports each race once in a process, so the shortest schedule is not searched for.
+    DataRace,
     /// A thread took part in the run, so that it cannot be repeated.
     Thread,
     /// A seed was run twice, and the runs differed.
@@ -218,6 +221,9 @@ impl Failure {
             ),
             FailureKind::DescriptorsLeft => {
                 f.write_str("descriptors are open at the end of the run")
+            }
+            FailureKind::DataRace => {
+                f.write_str("a data race: ThreadSanitizer's report is on stderr")
             }
             FailureKind::MessagesLeft => f.write_str("messages were sent and never received"),
             FailureKind::Thread => f.write_str(

@@ -75,6 +75,8 @@ pub struct Bubble {
     /// The run is being torn down: nothing is drawn or logged any more.
     is_over: Cell<bool>,
     panics: RefCell<Vec<Panicked>>,
+    /// Whether the race detector has reported something in this run.
+    has_raced: Cell<bool>,
     /// The last panic of each goroutine that the hook saw.
     seen_by_hook: RefCell<Vec<Seen>>,
     network: RefCell<Network>,
@@ -119,6 +121,7 @@ impl Bubble {
             repeats,
             is_over: Cell::new(false),
             panics: RefCell::default(),
+            has_raced: Cell::new(false),
             seen_by_hook: RefCell::default(),
             network: RefCell::new(Network::new(Quality::default(), Faults::default(), 0)),
             messages: None,
@@ -542,6 +545,16 @@ impl Bubble {
             step: self.step.get(),
             at_ns: self.now_ns.get(),
         });
+    }
+
+    /// The race detector has reported a race of the goroutine that runs.
+    pub fn note_race(&self) {
+        self.has_raced.set(true);
+    }
+
+    /// Whether the race detector has reported a race in this run.
+    pub fn has_raced(&self) -> bool {
+        self.has_raced.get()
     }
 
     /// The panics that have ended goroutines.

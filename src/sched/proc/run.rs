@@ -7,10 +7,12 @@ use super::locked;
 use super::sleep::stop_spinning;
 use crate::g::coro::{Coroutine, Switch};
 use crate::g::header::{self, GRef};
+use crate::g::race;
 use crate::g::stack::Stack;
 use crate::lock::Guard;
 use crate::loom::Ordering;
 use crate::loom::oracle;
+use crate::sched::queue::access;
 use crate::sched::types::accounting;
 use crate::sched::types::current;
 use crate::sched::types::events::EventKind;
@@ -19,7 +21,7 @@ use crate::sched::types::p::P;
 use crate::sched::types::sampling;
 use crate::sched::types::state::{Ms, Phase, Sched};
 use crate::sched::wait::fork;
-use crate::sched::wait::handoff::{self, mark_outside};
+use crate::sched::wait::handoff;
 use crate::sched::wait::park;
 use crate::sched::wait::spawn;
 use crate::sched::wait::wake;
@@ -140,11 +142,13 @@ fn m_main(m: &M) {
 pub(crate) fn m_loop(m: &M) {
     // A panic in the scheduler would leave Ps without an M and goroutines that never run.
     let bomb = AbortOnUnwind;
+    race::begin_m(m);
     m.tid.store(threads::gettid(), Ordering::Relaxed);
     m.errno.set(errno::location());
     current::set_m(m);
     while (m.has_p() || acquire(m)) && Coroutine::schedule(m) {}
     current::set_m(std::ptr::null());
+    race::end_m();
     std::mem::forget(bomb);
 }
 
@@ -267,10 +271,10 @@ fn execute(m: &M, mut g: GRef) {
             )
         };
         oracle::runs(m, what, &[HAS_P, RETAKING, PREEMPT]);
-        mark_outside(m);
+        access::mark_outside(&m.in_runtime);
         // SAFETY: as above, and now it is Running on this M.
         let coro = unsafe { g.coro() }.as_mut().expect("bound above");
-        let why = coro.resume(std::ptr::from_ref(m).expose_provenance());
+        let why = coro.resume(std::ptr::from_ref(m).expose_provenance(), &g.fiber);
         oracle::ran(m);
         if m.has_switch_work() {
             after_switch(m, g, why);
@@ -291,7 +295,7 @@ fn execute(m: &M, mut g: GRef) {
                 m.committing.store(g.as_ptr(), Ordering::Relaxed);
                 oracle::commits(m, g.as_ptr());
                 // SAFETY: the record was left by `g`, which this M just ran.
-                let parked = unsafe { park::commit(record, g, m) };
+                let parked = race::commit_for(g.as_ptr(), || unsafe { park::commit(record, g, m) });
                 oracle::committed(m);
                 m.committing.store(std::ptr::null_mut(), Ordering::Release);
                 if parked {
@@ -332,7 +336,7 @@ fn after_switch(m: &M, g: GRef, why: Option<Switch>) {
     let has_p = why != Some(Switch::LOST_P);
     accounting::end(m, g, has_p.then(|| m.p()));
     if why.is_some() && !m.forks.get().is_null() {
-        fork::leave_behind(m, g);
+        race::commit_for(g.as_ptr(), || fork::leave_behind(m, g));
     }
 }
 
@@ -364,6 +368,7 @@ fn finish(m: &M, g: GRef) {
     // SAFETY: the goroutine has ended; its coroutine is this M's.
     let coro = unsafe { g.coro() }.take().expect("it ran");
     give_stack(m, coro.into_stack());
+    g.fiber.end();
     p.stats.finished.add(1);
     let keeps_thread = m.is_locked();
     if keeps_thread {

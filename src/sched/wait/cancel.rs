@@ -5,6 +5,7 @@ use super::handoff::Section;
 use super::wake;
 use crate::g::cancel_wait::CancelScope;
 use crate::g::header::GRef;
+use crate::g::race;
 use crate::g::slab;
 use crate::g::status::{GKind, Reason, Status, WaitId};
 use crate::loom::Ordering;
@@ -42,6 +43,7 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> CancelOutcome {
     }
     // SAFETY: the wait is held.
     let known = unsafe { op.withdraw() };
+    race::readies(g.as_ptr());
     g.status.end_cancel(wait);
     // The operation may be gone from here on; its completion mark is in the G.
     if g.op_done.load(Ordering::SeqCst) != 0 {

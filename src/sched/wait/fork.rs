@@ -52,6 +52,7 @@ use crate::g::cancel_wait::{CancelScope, CancelSource, ScopeChain};
 use crate::g::coro;
 use crate::g::fork::{Fork, ForkList};
 use crate::g::header::{ExtraStack, GRef};
+use crate::g::race;
 use crate::g::stack::{Stack, StackPool};
 use crate::g::status::Reason;
 use crate::loom::Ordering;
@@ -204,6 +205,7 @@ impl AnotherStack {
         // Not that the M loses its P, and then its CPU, with the pool locked.
         let _section = Section::enter();
         let stack = pool_of(g.home()).take(g.stack_bytes())?;
+        race::renew(|| stack.span());
         Ok(AnotherStack {
             g,
             stack: Some(stack),
@@ -247,7 +249,7 @@ fn pool_of<'a>(node_idx: usize) -> &'a StackPool {
 pub(crate) fn begin(list: &ForkList) -> EndsList<'_> {
     list.begin();
     if let Some(m) = current::m() {
-        m.forks.set(list);
+        set_forks(m, list);
     }
     EndsList(list)
 }
@@ -261,9 +263,15 @@ impl Drop for EndsList<'_> {
         if let Some(m) = current::m()
             && std::ptr::eq(m.forks.get(), self.0)
         {
-            m.forks.set(std::ptr::null());
+            set_forks(m, std::ptr::null());
         }
     }
+}
+
+fn set_forks(m: &Carrier, list: *const ForkList) {
+    race::enter_runtime();
+    m.forks.set(list);
+    race::leave_runtime();
 }
 
 /// Makes a goroutine of the oldest fork of `g`. `false` if there is none, or the run ends: then the

@@ -51,6 +51,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::turn;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
+use crate::g::race;
 use crate::sched::queue::access;
 use crate::sched::types::accounting;
 use crate::sched::types::current;
@@ -129,11 +130,13 @@ impl<'a> Section<'a> {
         // SAFETY: `M::errno` was set when the M's loop began, and this is the M's thread.
         let errno = unsafe { *self.0.errno.get() };
         std::mem::forget(self);
+        race::switches_out(g.as_ptr());
         // SAFETY: `out` was set when the goroutine began, and the caller runs on its stack.
         let m = unsafe { (*g.out()).suspend(why) };
         let m = std::ptr::with_exposed_provenance::<Carrier>(m);
         // SAFETY: an M resumes a goroutine with its own address, and is on its thread.
         unsafe { *(*m).errno.get() = errno };
+        race::goes_on(g.as_ptr(), m);
     }
 
     /// As [`Section::switch_out`], for a switch that is no wait of the goroutine: its forks stay its
@@ -142,7 +145,9 @@ impl<'a> Section<'a> {
         let forks = self.0.forks.replace(std::ptr::null());
         self.switch_out(why);
         let m = current::inside().expect("a goroutine runs on an M");
+        race::enter_runtime();
         m.forks.set(forks);
+        race::leave_runtime();
     }
 
     /// Stays inside: the goroutine ends, and its M continues in the scheduler.
@@ -166,10 +171,12 @@ fn mark_inside(m: &M) {
         "the scheduler was entered twice"
     );
     access::mark_inside(&m.in_runtime);
+    race::enter_runtime();
 }
 
 #[inline(always)]
-pub(crate) fn mark_outside(m: &M) {
+fn mark_outside(m: &M) {
+    race::leave_runtime();
     access::mark_outside(&m.in_runtime);
 }
 

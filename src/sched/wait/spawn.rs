@@ -13,6 +13,7 @@ use super::wake;
 use crate::g::coro::Coro;
 use crate::g::details::{Details, Label};
 use crate::g::header::{self, GRef, Spawn};
+use crate::g::race;
 use crate::g::slab;
 use crate::g::stack::Stack;
 use crate::loom::Ordering;
@@ -272,8 +273,10 @@ fn bind_early(m: &M, g: GRef) {
 #[inline]
 pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
     m.p().stats.started.add(1);
-    let coro = Coro::new(stack, move |out, _m| {
+    race::renew(|| stack.span());
+    let coro = Coro::new(stack, move |out, m| {
         g.set_out(out);
+        race::goes_on(g.as_ptr(), std::ptr::with_exposed_provenance::<M>(m));
         entry(g);
     });
     // SAFETY: the caller owns `g`: it has just created it, or taken it from a queue.
@@ -291,6 +294,7 @@ fn entry(g: GRef) {
     Section::enter()
         .expect("a goroutine that does not unwind has or gets a P")
         .stay();
+    race::ends();
 }
 
 /// As [`spawn`], for a given node: the header is allocated there, and the goroutine is queued

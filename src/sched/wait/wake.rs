@@ -5,6 +5,7 @@ use super::handoff::Section;
 use super::home;
 use crate::g::header::GRef;
 use crate::g::list::GList;
+use crate::g::race;
 use crate::g::status::WaitId;
 use crate::loom::native::atomic::{Ordering, fence};
 use crate::loom::native::futex;
@@ -56,6 +57,7 @@ pub(crate) fn ready_from_outside(g: GRef) {
     // SAFETY: the token says that `g` was waiting, so its runtime has a live goroutine until `g` is
     // queued, and the run cannot end while the grace lock is held.
     let sched = unsafe { &*g.sched().cast::<Sched>() };
+    race::readies(g.as_ptr());
     sched.inject(g);
 }
 
@@ -66,6 +68,7 @@ pub(crate) fn ready_cancelled(g: GRef, first: impl FnOnce(&Sched)) {
     // SAFETY: as in `ready_from_outside`.
     let sched = unsafe { &*g.sched().cast::<Sched>() };
     first(sched);
+    race::readies(g.as_ptr());
     sched.inject(g);
 }
 
@@ -74,6 +77,7 @@ pub(crate) fn ready_cancelled(g: GRef, first: impl FnOnce(&Sched)) {
 /// only then is one woken.
 #[inline(always)]
 pub(crate) fn ready(m: &M, g: GRef) {
+    race::readies(g.as_ptr());
     if !m.p().observes_wakes() || keep_or_send_home(m, g) {
         ready_here(m, g);
     }
@@ -146,6 +150,7 @@ pub(crate) fn ready_all(m: &M, mut gs: GList) {
     match is_plain.then(|| gs.pop()).flatten() {
         Some(g) => {
             debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
+            race::readies(g.as_ptr());
             if let Some(kicked) = p.runq.set_runnext(g) {
                 kick_out(m, kicked);
             }
@@ -162,6 +167,7 @@ fn ready_many(m: &M, mut gs: GList) {
     let mut may_overtake = p.runq.len() < OVERTAKES_BELOW;
     while let Some(g) = gs.pop() {
         debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
+        race::readies(g.as_ptr());
         if p.observes_wakes() && !keep_or_send_home(m, g) {
             continue;
         }

@@ -1,0 +1,287 @@
+//! Tells ThreadSanitizer what goroutines are, so that it finds their data races (feature `race`,
+//! docs/guide/data-races.md).
+//!
+//! The sanitizer keeps a call stack for each thread, and a clock: what of the others' work is ordered before
+//! its own. A *fiber* is a thread in this sense without a thread of the kernel, and a thread switches
+//! between fibers. A goroutine is a fiber from its spawn to its end, so its spawner's work is ordered before
+//! its own, and a report shows the place of the spawn.
+//!
+//! By goroutines (the default), as Go's detector does:
+//!
+//! - A switch orders nothing. Two goroutines are ordered by what they call, also if one thread has run
+//!   both.
+//! - The runtime's own accesses are not looked at: those of an M, and those of a goroutine inside the
+//!   scheduler ([`enter_runtime`]). They rest on the ownership of Gs, Ms and Ps, which hand-over by queues
+//!   and stack switches keeps, and the sanitizer does not see.
+//! - A waker's work is ordered before that of the goroutine it wakes ([`readies`], [`goes_on`]). The commit of a
+//!   park publishes what the goroutine did ([`commit_for`]).
+//! - Stacks and slots are used again. For the sanitizer each use is new memory ([`renew`]).
+//!
+//! By threads (`WINDLASS_RACE=threads`), to test the runtime itself: a switch orders what the thread does
+//! before and after it, and all accesses are looked at.
+//!
+//! The sanitizer logs entries and exits of functions in the current fiber. So a switch of fibers lies in the
+//! same function as the switch of stacks, and nothing that it calls in between may log: it is
+//! inlined, or not compiled for the sanitizer.
+#![allow(unsafe_code)]
+
+use std::arch::naked_asm;
+use std::cell::Cell;
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ops::Range;
+use std::ptr;
+
+use crate::loom::native::LazyLock;
+
+// The interface of LLVM's runtime: compiler-rt/include/sanitizer/tsan_interface.h and
+// lib/tsan/rtl/tsan_interface_{ann,java}.h.
+unsafe extern "C" {
+    fn __tsan_create_fiber(flags: c_uint) -> *mut c_void;
+    fn __tsan_destroy_fiber(fiber: *mut c_void);
+    fn __tsan_switch_to_fiber(fiber: *mut c_void, flags: c_uint);
+    fn __tsan_get_current_fiber() -> *mut c_void;
+    fn __tsan_set_fiber_name(fiber: *mut c_void, name: *const c_char);
+    fn __tsan_acquire(address: *mut c_void);
+    fn __tsan_release(address: *mut c_void);
+    fn __tsan_ignore_thread_begin();
+    fn __tsan_ignore_thread_end();
+    fn AnnotateIgnoreSyncBegin(file: *const c_char, line: c_int);
+    fn AnnotateIgnoreSyncEnd(file: *const c_char, line: c_int);
+    fn __tsan_java_alloc(address: usize, bytes: usize);
+    fn __tsan_java_free(address: usize, bytes: usize);
+}
+
+/// The flag of `__tsan_switch_to_fiber` for a switch that orders nothing.
+const NO_SYNC: c_uint = 1;
+
+/// Whether races are looked for between goroutines, not between threads.
+static BY_GOROUTINES: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("WINDLASS_RACE").is_none_or(|mode| mode != "threads"));
+
+fn by_goroutines() -> bool {
+    *BY_GOROUTINES
+}
+
+/// The fiber of a goroutine, from its spawn to its end.
+#[derive(Debug)]
+pub(crate) struct Fiber(Cell<*mut c_void>);
+
+/// The fiber from which a thread switched to a goroutine's, and the flags of both switches.
+#[derive(Debug)]
+pub(crate) struct From {
+    fiber: *mut c_void,
+    flags: c_uint,
+}
+
+impl Fiber {
+    /// Makes the fiber of a goroutine that the caller spawns.
+    pub(crate) fn begin(&self, id: u64, name: Option<&str>) {
+        let name = match name {
+            None => format!("goroutine {id}"),
+            Some(name) => format!("goroutine {id} {name:?}"),
+        };
+        let name = CString::new(name).unwrap_or_default();
+        let by_goroutines = by_goroutines();
+        // SAFETY: the runtime copies the name. The fiber was made just now, and nothing is called on it
+        // that would log a function.
+        unsafe {
+            let fiber = __tsan_create_fiber(0);
+            __tsan_set_fiber_name(fiber, name.as_ptr());
+            if by_goroutines {
+                // It begins, rests and ends inside the runtime.
+                let from = __tsan_get_current_fiber();
+                __tsan_switch_to_fiber(fiber, NO_SYNC);
+                __tsan_ignore_thread_begin();
+                __tsan_switch_to_fiber(from, NO_SYNC);
+            }
+            self.0.set(fiber);
+        }
+    }
+
+    /// The goroutine has ended, or will never run. Idempotent.
+    pub(crate) fn end(&self) {
+        let fiber = self.0.replace(ptr::null_mut());
+        if fiber.is_null() {
+            return;
+        }
+        let by_goroutines = by_goroutines();
+        // SAFETY: `begin` made it, and no thread is on it. As there for the switches.
+        unsafe {
+            if by_goroutines {
+                let from = __tsan_get_current_fiber();
+                __tsan_switch_to_fiber(fiber, NO_SYNC);
+                __tsan_ignore_thread_end();
+                __tsan_switch_to_fiber(from, NO_SYNC);
+            }
+            __tsan_destroy_fiber(fiber);
+        }
+    }
+
+    /// The calling thread goes on as this goroutine, inside the runtime. It switches to the goroutine's stack and
+    /// back before [`From::back`].
+    #[inline(always)]
+    pub(crate) fn enter(&self) -> From {
+        let flags = if by_goroutines() { NO_SYNC } else { 0 };
+        // SAFETY: `begin` made the fiber; the caller owns the goroutine, so no other thread is on it.
+        unsafe {
+            let fiber = __tsan_get_current_fiber();
+            __tsan_switch_to_fiber(self.0.get(), flags);
+            From { fiber, flags }
+        }
+    }
+}
+
+impl From {
+    #[inline(always)]
+    pub(crate) fn back(self) {
+        // SAFETY: the thread itself, or the fiber on which it was.
+        unsafe { __tsan_switch_to_fiber(self.fiber, self.flags) }
+    }
+}
+
+/// The calling goroutine or M goes on inside the runtime: its accesses are not looked at. Nested.
+#[inline]
+pub(crate) fn enter_runtime() {
+    if by_goroutines() {
+        // SAFETY: always allowed.
+        unsafe { __tsan_ignore_thread_begin() };
+    }
+}
+
+/// Ends one [`enter_runtime`].
+#[inline]
+pub(crate) fn leave_runtime() {
+    if by_goroutines() {
+        // SAFETY: after `enter_runtime`, by the callers.
+        unsafe { __tsan_ignore_thread_end() };
+    }
+}
+
+/// The calling thread is the M `m` from now on: what it does orders nothing, but in [`commit_for`].
+pub(crate) fn begin_m<T>(m: &T) {
+    if by_goroutines() {
+        // SAFETY: only an address, and always allowed.
+        unsafe {
+            __tsan_release(ptr::from_ref(m).cast_mut().cast());
+            __tsan_ignore_thread_begin();
+            AnnotateIgnoreSyncBegin(ptr::null(), 0);
+        }
+    }
+}
+
+/// The calling thread is no M any more. All goroutines of the run have ended.
+pub(crate) fn end_m() {
+    if by_goroutines() {
+        // SAFETY: after `begin_m`; only an address.
+        unsafe {
+            AnnotateIgnoreSyncEnd(ptr::null(), 0);
+            __tsan_ignore_thread_end();
+            __tsan_acquire(ended());
+        }
+    }
+}
+
+/// The goroutine whose header is at `g` is about to switch out: see [`commit_for`].
+#[inline]
+pub(crate) fn switches_out<T>(g: *mut T) {
+    if by_goroutines() {
+        // SAFETY: only an address, as below.
+        unsafe { __tsan_release(g.cast()) };
+    }
+}
+
+/// Runs `f` on the M, for a goroutine that has switched out: what it publishes, it publishes with all that the
+/// goroutine did.
+#[inline(always)]
+pub(crate) fn commit_for<T, R>(g: *mut T, f: impl FnOnce() -> R) -> R {
+    if !by_goroutines() {
+        return f();
+    }
+    // SAFETY: the caller is an M, after `begin_m`.
+    unsafe {
+        AnnotateIgnoreSyncEnd(ptr::null(), 0);
+        __tsan_acquire(g.cast());
+    }
+    let result = f();
+    // SAFETY: as above.
+    unsafe { AnnotateIgnoreSyncBegin(ptr::null(), 0) };
+    result
+}
+
+/// The caller queues the goroutine whose header is at `g`, or lets its wait go on, after all that it did with its frame.
+#[inline]
+pub(crate) fn readies<T>(g: *mut T) {
+    if by_goroutines() {
+        // SAFETY: only an address.
+        unsafe { __tsan_release(readied(g)) };
+    }
+}
+
+/// The calling goroutine leaves the runtime after a switch, on the M `m`.
+#[inline]
+pub(crate) fn goes_on<T, M>(g: *mut T, m: *const M) {
+    if by_goroutines() {
+        // SAFETY: only addresses. The goroutine was inside the runtime.
+        unsafe {
+            __tsan_acquire(readied(g));
+            // The M and its thread were made before.
+            __tsan_acquire(m.cast_mut().cast());
+            __tsan_ignore_thread_end();
+        }
+    }
+}
+
+/// The calling goroutine has ended: see [`end_m`].
+pub(crate) fn ends() {
+    if by_goroutines() {
+        // SAFETY: only an address.
+        unsafe { __tsan_release(ended()) };
+    }
+}
+
+/// The sanitizer's name for the hand-over of a goroutine. The header itself is that of its commits, which other
+/// goroutines' commits on the same M precede.
+fn readied<T>(g: *mut T) -> *mut c_void {
+    g.wrapping_byte_add(1).cast()
+}
+
+/// The sanitizer's name for the ends of goroutines.
+fn ended() -> *mut c_void {
+    (&raw const BY_GOROUTINES).cast_mut().cast()
+}
+
+/// Thread-locals are their threads' own. The goroutines that share a thread use them in turn, and none waits while
+/// it does (docs/SAFETY.md). A program has more of these in a file that `TSAN_OPTIONS=suppressions=` names.
+static SUPPRESSIONS: [u8; 35] = *b"race:std::thread::local::LocalKey\n\0";
+
+/// Called before the sanitizer has begun, so it must not be compiled for it: a naked function is not.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+extern "C" fn __tsan_default_suppressions() -> *const c_char {
+    naked_asm!("lea rax, [rip + {}]", "ret", sym SUPPRESSIONS)
+}
+
+/// The memory is given to a new user: earlier accesses to it are forgotten.
+pub(crate) fn renew(memory: impl FnOnce() -> Range<usize>) {
+    if by_goroutines() {
+        let memory = memory();
+        // SAFETY: both only change what the sanitizer knows of the memory, which is the caller's alone.
+        unsafe {
+            __tsan_java_free(memory.start, memory.len());
+            __tsan_java_alloc(memory.start, memory.len());
+        }
+    }
+}
+
+/// The sanitizer has reported a race of the calling thread: it is a failure of the simulation that the thread is in.
+#[cfg(feature = "sim")]
+#[unsafe(no_mangle)]
+extern "C" fn __tsan_on_report(_: *const c_void) {
+    // SAFETY: always allowed. Another report in here would wait for this one for ever.
+    unsafe { __tsan_ignore_thread_begin() };
+    if let Some(bubble) = crate::bubble::current() {
+        bubble.note_race();
+    }
+    // SAFETY: after the call above.
+    unsafe { __tsan_ignore_thread_end() };
+}
