@@ -3,6 +3,7 @@
 
 pub(crate) mod rebalance;
 pub(crate) mod resize;
+pub(crate) mod retake;
 pub(crate) mod world;
 pub(crate) mod freeze_stack;
 pub(crate) mod stall;

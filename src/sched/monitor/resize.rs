@@ -21,7 +21,7 @@ use windlass_topology::Plan;
 use crate::g::list::GList;
 use crate::loom::Ordering;
 use crate::sched::numa::run_on_node;
-use crate::sched::proc::leave::{bury, take_queue};
+use crate::sched::proc::leave::{take_queue, try_to_end};
 use crate::sched::types::p::{NUMA, P};
 use crate::sched::types::place::Now;
 use crate::sched::types::state::{Node, Sched};
@@ -215,9 +215,9 @@ impl Sched {
     }
 
     /// Without a run no M holds a P: Ps that are leaving are dead at once.
-    pub(crate) fn bury_all(&self) {
+    pub(crate) fn end_all_leaving(&self) {
         self.ps.iter().for_each(|p| {
-            bury(p);
+            try_to_end(p);
         });
     }
 

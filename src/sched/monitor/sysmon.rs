@@ -27,9 +27,12 @@
 use super::cpu_mask::Follower;
 use super::due_work::{self, Help, Patience, PollerView, View};
 use super::rebalance::Rebalance;
+use super::retake::{
+    UnownedPs, has_thread_for_p, owner_of, request_preempt, retake_running, retake_syscall,
+};
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
-use super::world::UnownedPs;
+use super::world;
 use crate::config::HOG_NICE;
 use crate::loom::Ordering;
 use crate::sched::proc::run::AbortOnUnwind;
@@ -38,7 +41,7 @@ use crate::sched::types::m::{Carrier, RETAKEN};
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
 use crate::sched::types::trace::EventKind;
-use crate::sched::wait::handoff::{LEFT, owner_of};
+use crate::sched::wait::handoff::LEFT;
 use crate::sys::affinity;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::sched as threads;
@@ -426,7 +429,7 @@ impl<'a> Sysmon<'a> {
             return false;
         }
         let seen = &mut self.due[p.idx];
-        let owner = owner_of(sched, p);
+        let owner = owner_of(p);
         seen.note_progress(p, owner, now_ns);
         let due_ns = p.timers.next_ns();
         let mut view = View {
@@ -469,7 +472,7 @@ impl<'a> Sysmon<'a> {
             }
             Help::Ask => {
                 seen.asked_cpu_ns.get_or_insert(cpu_ns.unwrap_or(NEVER));
-                owner.inspect(|m| sched.request_preempt(m, p));
+                owner.inspect(|m| request_preempt(m, p));
                 false
             }
             Help::Retake => self.retake_hog(p, now_ns, true),
@@ -535,11 +538,11 @@ impl<'a> Sysmon<'a> {
             (false, true) => !is_new || is_hog,
             (false, false) => now_ns - seen.section_since_ns >= ladder::HOG_NS,
         };
-        let may_take = is_due && self.thread_to_be_had();
-        if may_take && sched.retake_syscall(p, m_id) {
+        let may_take = is_due && has_thread_for_p(sched);
+        if may_take && retake_syscall(p, m_id) {
             p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
             sched.trace_other(EventKind::RetakeSection, Some(p), None);
-            self.give(p);
+            self.unowned.hand_on(p);
         } else if !wanted {
             self.awaits_work = true;
         }
@@ -566,7 +569,7 @@ impl<'a> Sysmon<'a> {
     }
 
     /// Reports the goroutine on `p`, if it has run there for long.
-    fn look_for_stall(&mut self, p: &P, now_ns: u64) {
+    fn look_for_stall(&mut self, p: &'a P, now_ns: u64) {
         let PSnapshot {
             dispatches,
             outside_since_ns: since_ns,
@@ -576,9 +579,8 @@ impl<'a> Sysmon<'a> {
             return;
         };
         if now_ns - since_ns >= stalls.longest_nap_ns()
-            && let Some(m) = owner_of(self.sched, p)
+            && let Some(m) = owner_of(p)
         {
-            let p = &self.sched.ps[p.idx];
             stalls.look_at(self.sched, p, m, dispatches, since_ns, now_ns);
         }
     }
@@ -587,12 +589,12 @@ impl<'a> Sysmon<'a> {
     /// work for it. `is_due` says that a timer or the poller waits.
     fn retake_hog(&mut self, p: &'a P, now_ns: u64, is_due: bool) -> bool {
         let sched = self.sched;
-        let Some(m) = owner_of(sched, p) else {
+        let Some(m) = owner_of(p) else {
             return false;
         };
         let wanted = is_due || p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
         let tid = m.tid.load(Ordering::Relaxed);
-        if !wanted || !sched.retake_running(m, p, self.thread_to_be_had()) {
+        if !wanted || !retake_running(m, p, has_thread_for_p(sched)) {
             return false;
         }
         let cpu_ns = clock::thread_cpu_ns(tid);
@@ -622,7 +624,7 @@ impl<'a> Sysmon<'a> {
         }
         self.look_at_ns = self.look_at_ns.min(now_ns + SETTLED_AFTER_NS);
         sched.trace_other(EventKind::RetakeHog, Some(p), None);
-        self.give(p);
+        self.unowned.hand_on(p);
         true
     }
 
@@ -638,31 +640,12 @@ impl<'a> Sysmon<'a> {
         is_stuck
     }
 
-    /// Whether there is a thread for one more P. If not, sysmon is woken as soon as there is one.
-    fn thread_to_be_had(&self) -> bool {
-        let may_start = || self.sched.n_ms.load(Ordering::Relaxed) < self.sched.config.max_threads;
-        if may_start() {
-            return true;
-        }
-        let mut ms = self.sched.ms.lock();
-        // Again, as a thread that ends asks for the flag under the lock.
-        let is_there = may_start() || !ms.spare.is_empty();
-        ms.is_wanted |= !is_there;
-        is_there
-    }
-
-    fn give(&mut self, p: &'a P) {
-        self.sched.retakes.fetch_add(1, Ordering::Relaxed);
-        self.unowned.take(p);
-        self.unowned.give_all();
-    }
-
     /// Runs the jobs that wait for a stopped world. `true` if there were any.
     fn serve(&mut self) -> bool {
         let jobs = self.sched.world.take_jobs();
         let any = !jobs.is_empty();
         for job in jobs {
-            self.unowned.in_stopped_world(job);
+            world::run_stopped(&mut self.unowned, job);
         }
         any
     }
@@ -672,8 +655,11 @@ impl<'a> Sysmon<'a> {
     fn follow(&mut self, now_ns: u64) {
         if let Some(change) = self.follower.look(self.sched, now_ns) {
             // Repeated in a second if the world does not stop.
-            self.unowned
-                .in_stopped_world(|sched, stopped| stopped.map_or((), |()| sched.apply(change)));
+            world::run_stopped(&mut self.unowned, |sched, stopped| {
+                if stopped.is_ok() {
+                    sched.apply(change);
+                }
+            });
         }
     }
 

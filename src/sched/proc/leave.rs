@@ -11,7 +11,7 @@ use crate::util::ladder;
 /// Serves the request to the M's P, between two dispatches. Afterwards the M may have no P.
 #[cold]
 #[inline(never)]
-pub(crate) fn attend(m: &M) {
+pub(crate) fn serve_request(m: &M) {
     stop_spinning(m);
     let p = m.p();
     p.status.wait_while_stopped();
@@ -30,7 +30,7 @@ pub(crate) fn take_queue(p: &P, gs: &mut GList) {
 
 /// The last step of a P that leaves, by its holder: `true` if it is dead now. `false`
 /// if it may not go: something is in flight, it shall stop, or it is in use again.
-pub(crate) fn bury(p: &P) -> bool {
+pub(crate) fn try_to_end(p: &P) -> bool {
     p.status.is_leaving() && p.poller.inflight() == 0 && p.status.end()
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn leave(m: &M, p: &P) {
         node.queue.push_all(gs);
         sched.wake_in(node, None);
     }
-    if bury(p) {
+    if try_to_end(p) {
         m.set_p(None);
     }
 }

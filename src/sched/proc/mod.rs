@@ -8,5 +8,7 @@ pub(crate) mod kernel_visits;
 pub(crate) mod simulate;
 pub(crate) mod find;
 pub(crate) mod leave;
+pub(crate) mod spare;
 pub(crate) mod locked;
 pub(crate) mod run;
+pub(crate) mod threads;
