@@ -38,7 +38,7 @@ pub(crate) enum Change {
 
 impl Follower {
     /// Checks, if it is time to: a change that cannot be applied now is found again in a second.
-    pub(crate) fn look(&mut self, sched: &Sched, now_ns: u64) -> Option<Change> {
+    pub(crate) fn find_change(&mut self, sched: &Sched, now_ns: u64) -> Option<Change> {
         if now_ns < self.looked_ns + EVERY_NS {
             return None;
         }

@@ -288,7 +288,7 @@ fn lost_p(m: &M, g: GRef) {
     if m.is_locked() {
         locked::lost_p(m);
     }
-    // ORDERING: `sysmon::demote` is the partner.
+    // ORDERING: `stragglers::demote` is the partner.
     if m.demoted.load(Ordering::SeqCst) && m.set_nice(0, 0).is_ok() {
         m.demoted.store(false, Ordering::Relaxed);
     }
