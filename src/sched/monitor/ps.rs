@@ -23,6 +23,9 @@ use crate::sched::wait::handoff::LEFT;
 use crate::sys::clock::{self, NEVER};
 use crate::util::ladder;
 
+/// A P whose last reading of the clock is this old runs one goroutine since.
+const UNREAD_AFTER_NS: u64 = 2 * ladder::GRACE_NS;
+
 /// Findings of a round at the Ps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Findings {
@@ -134,16 +137,20 @@ impl<'a> Ps<'a> {
             record.look_at_ns = NEVER;
             return self.retake_section(p, m_id, is_new, is_hog, now_ns);
         }
+        // A P that dispatches reads its clock about every 10 us, so one look tells.
+        let unread_ns = now_ns.saturating_sub(p.local.now_ns.get());
+        if for_ns >= ladder::GRACE_NS || unread_ns >= UNREAD_AFTER_NS {
+            self.found.is_busy |= self.help_waiting(p);
+        }
+        if for_ns >= ladder::GRACE_NS
+            && let (Some(stalls), Some(m)) = (&self.stalls, owner)
+        {
+            stalls.check(self.sched, p, m, &mut self.records[p.idx], now_ns);
+        }
         if is_hog {
             // Keeps timestamps of the P's goroutine (the start of a wait, say) from being as old as its
             // last dispatch.
             p.local.now_ns.set(now_ns);
-        }
-        if for_ns >= ladder::GRACE_NS {
-            self.found.is_busy |= self.help_waiting(p);
-            if let (Some(stalls), Some(m)) = (&self.stalls, owner) {
-                stalls.check(self.sched, p, m, &mut self.records[p.idx], now_ns);
-            }
         }
         if !self.serve_due_work(p, now_ns) && is_hog {
             self.found.is_busy |= self.retake_hog(p, now_ns, false);

@@ -98,8 +98,6 @@ struct Sysmon<'a> {
     found: Findings,
     /// When the last round began.
     began_ns: u64,
-    /// The next round is the second look at a goroutine in a runnext.
-    is_second: bool,
 }
 
 /// Sysmon's thread, for one run. Hands all Ps but M0's to new Ms, and returns when no goroutine is
@@ -120,7 +118,6 @@ pub(crate) fn main(sched: &Sched) {
         pace: Pace::FAST,
         found: Findings::default(),
         began_ns: clock::now_ns(),
-        is_second: false,
     };
     sysmon.ps.unowned.give_all();
     sysmon.run();
@@ -174,10 +171,7 @@ impl Sysmon<'_> {
         self.scavenger.serve(self.sched, now_ns);
         self.found = self.ps.round(now_ns);
         self.found.is_busy |= was_stopped;
-        self.is_second = !self.is_second && !self.found.is_busy && self.runnext_waits();
-        if !self.is_second {
-            self.pace.note(self.found);
-        }
+        self.pace.note(self.found);
     }
 
     /// Takes the time for which the process was stopped (SIGSTOP, a debugger, a frozen control group) out of what
@@ -243,18 +237,8 @@ impl Sysmon<'_> {
         }
     }
 
-    /// Whether a goroutine waits in a runnext while a P is idle. Only a second look, a little later, tells whether it
-    /// has waited for long.
-    fn runnext_waits(&self) -> bool {
-        let sched = self.sched;
-        sched.n_idle.load(Ordering::Relaxed) > 0 && sched.ps_in_use().any(|p| p.runq.has_runnext())
-    }
-
     /// The time to the next round.
     fn pause_ns(&self) -> u64 {
-        if self.is_second {
-            return ladder::GRACE_NS;
-        }
         let part_idle = self.sched.is_numa() && self.sched.n_idle.load(Ordering::Relaxed) > 0;
         let for_nodes_ns = if part_idle && !self.all_idle() {
             ladder::LATE_NS
