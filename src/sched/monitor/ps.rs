@@ -152,7 +152,11 @@ impl<'a> Ps<'a> {
             // last dispatch.
             p.local.now_ns.set(now_ns);
         }
-        if !self.serve_due_work(p, now_ns) && is_hog {
+        let was_asked = self.records[p.idx].asked_cpu_ns.is_some();
+        let is_retaken = self.serve_due_work(p, now_ns);
+        // One that was asked to yield just now may do so.
+        let is_asked_now = !was_asked && self.records[p.idx].asked_cpu_ns.is_some();
+        if is_hog && !is_retaken && !is_asked_now {
             self.found.is_busy |= self.retake_hog(p, now_ns, false);
         }
     }
