@@ -31,7 +31,7 @@ use crate::netpoll::poller::Poller;
 use crate::sched::monitor::stack_overflow;
 use crate::sched::numa::remote_peers::RemotePeers;
 use crate::sched::numa::run_on_node;
-use crate::sched::proc::run;
+use crate::sched::proc::{run, spare};
 use crate::sched::queue::global::NodeQueue;
 use crate::sched::queue::idle::IdleSet;
 use crate::sched::types::current;
@@ -995,7 +995,7 @@ impl Runtime {
                 let _shape = self.sched.world.shape();
                 if matches!(self.sched.phase(), Phase::Ready | Phase::Ended) {
                     change(&self.sched, Ok(()))?;
-                    self.sched.finish_all_leaving();
+                    self.sched.end_all_leaving();
                     return Ok(());
                 }
             }
@@ -1155,7 +1155,7 @@ fn run_to_end(
     };
     // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
     let m0 = unsafe { &*m0_ptr };
-    run::take_p(m0, first);
+    spare::take_p(m0, first);
     spawn_main(sched, m0, main, stack, site);
     run::m_loop(m0);
     // M0 leaves its loop when sysmon has found that nothing lives.
@@ -1242,7 +1242,7 @@ pub(crate) fn run_simulated(
     sched.ms.lock().all.push(m0);
     // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
     let m0 = unsafe { &*m0_ptr };
-    run::take_p(m0, p);
+    spare::take_p(m0, p);
     spawn_main(sched, m0, main, stack, site);
     run::m_loop(m0);
     if sim.recording.is_some() {
@@ -1276,7 +1276,7 @@ fn end_ms(sched: &Sched) {
         p.owner
             .store(std::ptr::null_mut(), crate::loom::Ordering::Release);
     }
-    sched.finish_all_leaving();
+    sched.end_all_leaving();
 }
 
 /// The stack size of the main goroutine: 8 MiB, as large as that of a program's main thread, less

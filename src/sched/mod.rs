@@ -5,8 +5,8 @@
 //! A P is the right to run goroutines on one core, together with the resources that this needs: a
 //! run queue, timers, a ring, caches. An M is a thread. An M that holds a P finds a G (`proc::find`),
 //! runs it (`proc::run`), and obeys the reason with which the G switched out. A G that waits occupies
-//! no thread. A G that blocks its thread occupies its P only until `wait::handoff` gives the P to
-//! another M.
+//! no thread. A G that blocks its thread occupies its P only until sysmon gives the P to another M
+//! (`monitor::retake`).
 //!
 //! Ps are grouped by NUMA node. A node has a queue for overflow and for goroutines readied from
 //! outside, a set of idle Ps, and a count of spinning Ms. No per-goroutine operation takes a lock

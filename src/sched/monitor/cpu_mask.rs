@@ -6,10 +6,10 @@
 //! before, and so does the kernel when a CPU was offline for a moment. Such tools change one thread
 //! after the other, so Ms that were pinned for a new plan are pinned again a second later.
 
+use super::retake::owner_of;
 use crate::loom::Ordering;
 use crate::sched::types::place::Now;
 use crate::sched::types::state::Sched;
-use crate::sched::wait::handoff::owner_of;
 use crate::sys::affinity::{self, Mask};
 
 /// Interval of the checks.
@@ -38,7 +38,7 @@ pub(crate) enum Change {
 
 impl Follower {
     /// Checks, if it is time to: a change that cannot be applied now is found again in a second.
-    pub(crate) fn look(&mut self, sched: &Sched, now_ns: u64) -> Option<Change> {
+    pub(crate) fn find_change(&mut self, sched: &Sched, now_ns: u64) -> Option<Change> {
         if now_ns < self.looked_ns + EVERY_NS {
             return None;
         }
@@ -72,7 +72,7 @@ impl Follower {
     fn is_pinned(&mut self, sched: &Sched) -> bool {
         self.witness = (self.witness + 1) % sched.n_procs();
         let p = sched.ps_in_use().nth(self.witness);
-        let Some(m) = p.and_then(|p| owner_of(sched, p)) else {
+        let Some(m) = p.and_then(owner_of) else {
             return true;
         };
         let (tid, cpu) = (m.tid.load(Ordering::Relaxed), m.cpu());

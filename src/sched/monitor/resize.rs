@@ -21,7 +21,7 @@ use windlass_topology::Plan;
 use crate::g::list::GList;
 use crate::loom::Ordering;
 use crate::sched::numa::run_on_node;
-use crate::sched::proc::leave::{finish_leaving, take_queue};
+use crate::sched::proc::leave::{take_queue, try_to_end};
 use crate::sched::types::extra_work::NUMA;
 use crate::sched::types::p::P;
 use crate::sched::types::place::Now;
@@ -211,9 +211,9 @@ impl Sched {
     }
 
     /// Without a run no M holds a P: Ps that are leaving are dead at once.
-    pub(crate) fn finish_all_leaving(&self) {
+    pub(crate) fn end_all_leaving(&self) {
         self.ps.iter().for_each(|p| {
-            finish_leaving(p);
+            try_to_end(p);
         });
     }
 

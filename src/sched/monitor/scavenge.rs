@@ -35,7 +35,7 @@ pub(crate) struct Scavenger {
 impl Scavenger {
     /// Runs a round if one is due.
     #[inline]
-    pub(crate) fn look(&mut self, sched: &Sched, now_ns: u64) {
+    pub(crate) fn serve(&mut self, sched: &Sched, now_ns: u64) {
         if now_ns >= self.next_ns {
             self.round(sched, now_ns);
         }

@@ -4,19 +4,19 @@
 //! goroutine whose P was retaken is watched further, until it enters the scheduler. The reaction to
 //! a stall is decided above (`debug::stall`).
 
+use super::p_record::PRecord;
 use crate::loom::Ordering;
 use crate::sched::types::debug_hooks::{OnStall, Stall};
 use crate::sched::types::m::{Carrier, HAS_P, PREEMPT};
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 
-/// Sysmon's record of stalls.
+/// Sysmon's duty to report stalls. Those on a P are in the P's record.
 #[derive(Debug)]
 pub(crate) struct Stalls<'a> {
     after_ns: u64,
     on_stall: &'a dyn OnStall,
-    /// The last stall on each P.
-    on_ps: Vec<Option<Stall<'a>>>,
+    /// Those whose P was retaken.
     without_p: Vec<Stall<'a>>,
 }
 
@@ -27,7 +27,6 @@ impl<'a> Stalls<'a> {
         Some(Stalls {
             after_ns: u64::try_from(after.as_nanos()).unwrap_or(u64::MAX),
             on_stall: &**on_stall,
-            on_ps: sched.ps.iter().map(|_| None).collect(),
             without_p: Vec::new(),
         })
     }
@@ -42,32 +41,32 @@ impl<'a> Stalls<'a> {
         self.without_p.iter().all(|stall| stall.is_told)
     }
 
-    /// Called for a P held by `m` that has dispatched nothing since `since_ns`, when its count was
-    /// `dispatches`.
-    pub(crate) fn look_at(
-        &mut self,
+    /// Called for a P held by `m` that has dispatched nothing between two looks: reports its goroutine, if it has run
+    /// there for long.
+    pub(crate) fn check(
+        &self,
         sched: &Sched,
         p: &'a P,
         m: &'a Carrier,
-        dispatches: u64,
-        since_ns: u64,
+        record: &mut PRecord<'a>,
         now_ns: u64,
     ) {
-        let place = &mut self.on_ps[p.idx];
-        let is_known = place
-            .as_ref()
-            .is_some_and(|stall| stall.since_ns == since_ns && stall.is_still());
-        if !is_known {
-            *place = stall_on(p, m, dispatches, since_ns);
+        let since_ns = record.outside_since_ns;
+        if now_ns - since_ns < self.after_ns {
+            return;
         }
-        if let Some(stall) = place {
-            tell(self.on_stall, self.after_ns, sched, stall, now_ns);
+        let known = record.stall.as_ref();
+        if !known.is_some_and(|stall| stall.since_ns == since_ns && stall.is_still()) {
+            record.stall = stall_on(p, m, record.dispatches(), since_ns);
+        }
+        if let Some(stall) = &mut record.stall {
+            self.report(sched, stall, now_ns);
         }
     }
 
-    /// The P was retaken from `m`, whose goroutine had not entered the scheduler since `since_ns`.
-    pub(crate) fn lost_p(&mut self, p: &P, m: &'a Carrier, since_ns: u64) {
-        let before = self.on_ps[p.idx].take();
+    /// The P was retaken from `m`, whose goroutine had not entered the scheduler since `since_ns`; `before` is the
+    /// stall that was noticed on the P.
+    pub(crate) fn lost_p(&mut self, before: Option<Stall<'a>>, m: &'a Carrier, since_ns: u64) {
         let Some(g) = m.curg.get() else { return };
         let told = before.filter(|stall| stall.g == g && stall.since_ns == since_ns);
         self.without_p.push(Stall {
@@ -82,16 +81,26 @@ impl<'a> Stalls<'a> {
 
     /// The process was stopped, for which stalls count as begun `later`.
     pub(crate) fn begin_later(&mut self, later: impl Fn(&mut u64)) {
-        let on_ps = self.on_ps.iter_mut().flatten();
-        let all = on_ps.chain(&mut self.without_p);
-        all.for_each(|stall| later(&mut stall.since_ns));
+        let without_p = self.without_p.iter_mut();
+        without_p.for_each(|stall| later(&mut stall.since_ns));
     }
 
     /// Checks stalls whose P was retaken.
-    pub(crate) fn look(&mut self, sched: &Sched, now_ns: u64) {
-        self.without_p.retain(Stall::is_still);
-        for stall in &mut self.without_p {
-            tell(self.on_stall, self.after_ns, sched, stall, now_ns);
+    pub(crate) fn check_without_p(&mut self, sched: &Sched, now_ns: u64) {
+        let mut stalls = std::mem::take(&mut self.without_p);
+        stalls.retain(Stall::is_still);
+        for stall in &mut stalls {
+            self.report(sched, stall, now_ns);
+        }
+        self.without_p = stalls;
+    }
+
+    /// Reports a stall that is long enough, once. `now_ns` is when the round began: the process may have been
+    /// stopped since.
+    fn report(&self, sched: &Sched, stall: &mut Stall<'_>, now_ns: u64) {
+        if !stall.is_told && now_ns.saturating_sub(stall.since_ns) >= self.after_ns {
+            stall.is_told = self.on_stall.stalled(sched, stall);
+            stall.n_tries += 1;
         }
     }
 }
@@ -116,14 +125,6 @@ fn stall_on<'a>(p: &'a P, m: &'a Carrier, dispatches: u64, since_ns: u64) -> Opt
         is_told: false,
     };
     (is_out && has_p && stall.is_still()).then_some(stall)
-}
-
-/// `now_ns` is when the round began: the process may have been stopped since.
-fn tell(on_stall: &dyn OnStall, after_ns: u64, sched: &Sched, stall: &mut Stall<'_>, now_ns: u64) {
-    if !stall.is_told && now_ns.saturating_sub(stall.since_ns) >= after_ns {
-        stall.is_told = on_stall.stalled(sched, stall);
-        stall.n_tries += 1;
-    }
 }
 
 /// Passes to `f` the goroutine that runs on the calling thread. Safe in a signal handler: the goroutine

@@ -29,16 +29,13 @@
 
 use std::io;
 
+use super::retake::{UnownedPs, owner_of, retake_running, retake_syscall};
 use crate::loom::native::atomic::Ordering;
 use crate::loom::native::mpsc::{SyncSender, sync_channel};
-use crate::sched::proc::leave;
-use crate::sched::proc::run;
-use crate::sched::types::events::EventKind;
+use crate::sched::proc::spare::take_back;
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
-use crate::sched::wait::handoff::owner_of;
 use crate::sys::clock;
-use crate::util::chaos::{self, Point};
 use crate::util::ladder;
 
 /// How long a P has to stop by itself before it is retaken.
@@ -104,112 +101,57 @@ impl Sched {
     }
 }
 
-impl Sched {
-    /// Gives a P that nobody holds to a spare M, or to a new one. `false` if
-    /// there can be none now.
-    pub(crate) fn hand_off(&self, p: &P) -> bool {
-        self.handoffs.fetch_add(1, Ordering::Relaxed);
-        p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
-        self.trace_other(EventKind::HandOff, Some(p), None);
-        chaos::pause(Point::HandOff);
-        match self.give_to_spare(p, None) {
-            Some(m) => {
-                m.note.wake();
-                true
-            }
-            None => run::start_m(self, p),
+/// Stops the world, runs `job`, and restarts the world.
+pub(crate) fn run_stopped(unowned: &mut UnownedPs<'_>, job: impl FnOnce(&Sched, io::Result<()>)) {
+    let sched = unowned.sched();
+    let mut asleep = Vec::new();
+    let stopped = stop(unowned, &mut asleep);
+    let dead: Vec<&P> = sched.ps.iter().filter(|p| p.status.is_dead()).collect();
+    job(sched, stopped);
+    sched.ps.iter().for_each(|p| p.status.go_on());
+    asleep.into_iter().for_each(|p| sched.notify(p));
+    for p in dead {
+        if !p.status.is_dead() {
+            unowned.take(p);
         }
     }
+    unowned.give_all();
 }
 
-/// The Ps that sysmon holds: retaken from an M, or newly in use, and not yet given to an M.
-pub(crate) struct UnownedPs<'a> {
-    sched: &'a Sched,
-    ps: Vec<&'a P>,
-}
-
-impl<'a> UnownedPs<'a> {
-    /// Starts with all Ps in use but the first, which is M0's.
-    pub(crate) fn new(sched: &'a Sched) -> UnownedPs<'a> {
-        let ps = sched.ps_in_use().skip(1).collect();
-        UnownedPs { sched, ps }
-    }
-
-    /// How many there are, if none has work.
-    pub(crate) fn n_idle(&self) -> Option<usize> {
-        let has_work = self.ps.iter().any(|p| p.has_work());
-        (!has_work).then_some(self.ps.len())
-    }
-
-    /// Takes over a P that no M holds any more.
-    pub(crate) fn take(&mut self, p: &'a P) {
-        // Its last M may get another P, which must not be retaken in place of this one.
-        p.owner.store(std::ptr::null_mut(), Ordering::Release);
-        self.ps.push(p);
-    }
-
-    /// Gives every P to an M; keeps those for which no thread is available. Those with work come first: only
-    /// the holder of a P sees that its operations have completed.
-    pub(crate) fn give_all(&mut self) {
-        let sched = self.sched;
-        self.ps.sort_by_key(|p| !p.has_work());
-        self.ps
-            .retain(|p| !leave::finish_leaving(p) && !sched.hand_off(p));
-    }
-
-    /// Stops the world, runs `job`, and restarts the world.
-    pub(crate) fn in_stopped_world(&mut self, job: impl FnOnce(&Sched, io::Result<()>)) {
-        let sched = self.sched;
-        let mut asleep = Vec::new();
-        let stopped = self.stop(&mut asleep);
-        let dead: Vec<&P> = sched.ps.iter().filter(|p| p.status.is_dead()).collect();
-        job(sched, stopped);
-        sched.ps.iter().for_each(|p| p.status.go_on());
-        asleep.into_iter().for_each(|p| sched.notify(p));
-        for p in dead {
-            if !p.status.is_dead() {
-                self.take(p);
+/// Requests that all Ps stop, waits until they have, and retakes those that do not stop by
+/// themselves. Idle Ps are claimed.
+fn stop<'a>(unowned: &mut UnownedPs<'a>, asleep: &mut Vec<&'a P>) -> io::Result<()> {
+    let sched = unowned.sched();
+    let mut running: Vec<&P> = sched
+        .ps
+        .iter()
+        .filter(|p| sched.ask_to_stop(p) && !unowned.has(p))
+        .collect();
+    // ORDERING: a P that falls asleep becomes claimable and then checks whether it must stop.
+    asleep.extend(running.extract_if(.., |p| sched.claim(p)));
+    let asked_ns = clock::now_ns();
+    loop {
+        let waited_ns = clock::now_ns() - asked_ns;
+        running.retain(|&p| {
+            if p.status.is_stopped() {
+                return false;
             }
+            if take_now(sched, p, waited_ns) {
+                unowned.take(p);
+                return false;
+            }
+            // Makes the holder check its status at the next dispatch. It may overwrite this
+            // with a write of its own: then the next round repeats it.
+            p.local.pace.measure_next();
+            true
+        });
+        if running.is_empty() {
+            return Ok(());
         }
-        self.give_all();
-    }
-
-    /// Requests that all Ps stop, waits until they have, and retakes those that do not stop by
-    /// themselves. Idle Ps are claimed.
-    fn stop(&mut self, asleep: &mut Vec<&'a P>) -> io::Result<()> {
-        let sched = self.sched;
-        let is_mine = |p: &P| self.ps.iter().any(|mine| mine.idx == p.idx);
-        let mut running: Vec<&P> = sched
-            .ps
-            .iter()
-            .filter(|p| sched.ask_to_stop(p) && !is_mine(p))
-            .collect();
-        // ORDERING: a P that falls asleep becomes claimable and then checks whether it must stop.
-        asleep.extend(running.extract_if(.., |p| sched.claim(p)));
-        let asked_ns = clock::now_ns();
-        loop {
-            let waited_ns = clock::now_ns() - asked_ns;
-            running.retain(|&p| {
-                if p.status.is_stopped() {
-                    return false;
-                }
-                if take_now(sched, p, waited_ns) {
-                    self.take(p);
-                    return false;
-                }
-                // Makes the holder check its status at the next dispatch. It may overwrite this
-                // with a write of its own: then the next round repeats it.
-                p.local.pace.measure_next();
-                true
-            });
-            if running.is_empty() {
-                return Ok(());
-            }
-            if waited_ns > stop_within_ns(sched) {
-                return Err(not_stopped(sched));
-            }
-            clock::nap(ladder::GRACE_NS);
+        if waited_ns > stop_within_ns(sched) {
+            return Err(not_stopped(sched));
         }
+        clock::nap(ladder::GRACE_NS);
     }
 }
 
@@ -238,10 +180,10 @@ fn not_stopped(sched: &Sched) -> io::Error {
 fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
     let m_id = p.syscall.load(Ordering::Acquire);
     if m_id != 0 {
-        return sched.retake_syscall(p, m_id);
+        return retake_syscall(p, m_id);
     }
-    let Some(m) = owner_of(sched, p) else {
+    let Some(m) = owner_of(p) else {
         return false;
     };
-    sched.take_back(m, p) || waited_ns >= STOPS_BY_ITSELF_NS && sched.retake_running(m, p, true)
+    take_back(sched, m, p) || waited_ns >= STOPS_BY_ITSELF_NS && retake_running(m, p, true)
 }

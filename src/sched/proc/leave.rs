@@ -30,7 +30,7 @@ pub(crate) fn take_queue(p: &P, gs: &mut GList) {
 
 /// The last step of a P that leaves, by its holder: `true` if it is dead now. `false`
 /// if it may not go: something is in flight, it shall stop, or it is in use again.
-pub(crate) fn finish_leaving(p: &P) -> bool {
+pub(crate) fn try_to_end(p: &P) -> bool {
     p.status.is_leaving() && p.poller.inflight() == 0 && p.status.end()
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn leave(m: &M, p: &P) {
         node.queue.push_all(gs);
         sched.wake_in(node, None);
     }
-    if finish_leaving(p) {
+    if try_to_end(p) {
         m.set_p(None);
     }
 }

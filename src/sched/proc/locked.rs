@@ -27,6 +27,7 @@
 //! signal mask), and a thread started there would inherit that.
 #![allow(unsafe_code)]
 
+use super::spare;
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{Ordering, fence};
 use crate::sched::queue::handed_work::Posted;
@@ -158,10 +159,7 @@ fn give(m: &M, to: &Carrier) {
     let p = m.p();
     m.set_p(None);
     note_given(m, p);
-    p.owner
-        .store(std::ptr::from_ref(to).cast_mut().cast(), Ordering::Release);
-    to.next_p
-        .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+    spare::pass(p, to);
     to.note.wake();
 }
 
@@ -175,7 +173,7 @@ fn note_given(m: &M, p: &P) {
 fn make_way(m: &M, g: Option<GRef>) {
     let (sched, p) = (m.sched(), m.p());
     m.set_p(None);
-    if let Some(to) = sched.give_to_spare(p, g) {
+    if let Some(to) = spare::give_to_spare(sched, p, g) {
         note_given(m, p);
         return to.note.wake();
     }

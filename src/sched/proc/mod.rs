@@ -11,5 +11,7 @@ pub(crate) mod sleep;
 pub(crate) mod simulate;
 pub(crate) mod find;
 pub(crate) mod leave;
+pub(crate) mod spare;
 pub(crate) mod locked;
 pub(crate) mod run;
+pub(crate) mod threads;

@@ -5,11 +5,11 @@ use super::find::find;
 use super::leave::serve_request;
 use super::locked;
 use super::sleep::stop_spinning;
+use super::spare;
 use crate::g::coro::{Coroutine, Switch};
 use crate::g::header::{self, GRef};
 use crate::g::race;
 use crate::g::stack::Stack;
-use crate::lock::Guard;
 use crate::loom::Ordering;
 use crate::loom::oracle;
 use crate::sched::queue::access;
@@ -17,126 +17,19 @@ use crate::sched::types::accounting;
 use crate::sched::types::current;
 use crate::sched::types::events::EventKind;
 use crate::sched::types::m::{HAS_P, M, PREEMPT, RETAKING};
-use crate::sched::types::p::P;
 use crate::sched::types::sampling;
-use crate::sched::types::state::{Ms, Phase, Sched};
+use crate::sched::types::state::{Phase, Sched};
 use crate::sched::wait::fork;
 use crate::sched::wait::handoff;
 use crate::sched::wait::park;
 use crate::sched::wait::spawn;
 use crate::sched::wait::wake;
-use crate::sys::affinity;
 use crate::sys::clock;
 use crate::sys::errno;
 use crate::sys::sched as threads;
-use crate::sys::signal::AltStack;
-use crate::util::chaos::{self, Point};
 
 /// Minimum time between two lines about goroutines that cannot start.
 const FAILED_STARTS_EVERY_NS: u64 = 1_000_000_000;
-
-/// Starts a thread for `p`. Called by sysmon, whose thread is unmodified, so that nothing a
-/// goroutine has set (affinity, memory policy, signal mask) is inherited. `false` at the limit, or
-/// when the kernel refuses a thread.
-pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
-    if sched.n_ms.load(Ordering::Relaxed) >= sched.config.max_threads {
-        warn_once(
-            sched,
-            &format!(
-                "all {} threads are in use (max_threads)",
-                sched.config.max_threads
-            ),
-        );
-        p.owner.store(std::ptr::null_mut(), Ordering::Release);
-        return false;
-    }
-    let id = sched.next_m.fetch_add(1, Ordering::Relaxed);
-    let m = list_m(sched, id);
-    m.next_p
-        .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
-    // From here on the P belongs to this M: no other code may give it away again.
-    p.owner
-        .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
-    let address = std::ptr::from_ref(m).expose_provenance();
-    let thread = crate::loom::thread::Builder::new()
-        .name(format!("{}-m{id}", sched.config.name))
-        .spawn(move || {
-            // SAFETY: the M is boxed in `Sched::ms` until this thread is joined.
-            let m = unsafe { &*std::ptr::with_exposed_provenance::<M>(address) };
-            m_main(m);
-        });
-    match thread {
-        Ok(thread) => {
-            sched.ms.lock().threads.push(thread);
-            true
-        }
-        Err(e) => {
-            p.owner.store(std::ptr::null_mut(), Ordering::Release);
-            m.next_p.store(std::ptr::null_mut(), Ordering::Release);
-            retire_m(sched, m);
-            warn_once(sched, &format!("the kernel refuses another thread ({e})"));
-            false
-        }
-    }
-}
-
-/// Gives an M for a new thread: one whose thread has ended, or one more. It is in the list of Ms
-/// before its thread exists: a canceller waits for the commits of all Ms there.
-fn list_m(sched: &Sched, id: u64) -> &M {
-    sched.n_ms.fetch_add(1, Ordering::Relaxed);
-    let mut ms = sched.ms.lock();
-    let m = ms.retired.pop().unwrap_or_else(|| {
-        ms.all.push(Box::new(M::new(id, sched)));
-        &raw const **ms.all.last().expect("pushed just now")
-    });
-    // SAFETY: the M is boxed in `Sched::ms` until the run ends, which waits for the caller.
-    let m = unsafe { &*m };
-    m.renew(id);
-    m
-}
-
-/// Wakes sysmon if a P waits for a thread: one is to be had now.
-fn tell_of_thread(sched: &Sched, mut ms: Guard<'_, Ms>) {
-    let is_wanted = std::mem::take(&mut ms.is_wanted);
-    drop(ms);
-    if is_wanted {
-        sched.sysmon.note.wake();
-    }
-}
-
-/// Keeps an M that has no thread, for the next one. The caller uses it no more.
-fn retire_m(sched: &Sched, m: &M) {
-    sched.n_ms.fetch_sub(1, Ordering::Relaxed);
-    sched.ms.lock().retired.push(m);
-}
-
-#[allow(clippy::print_stderr, reason = "the one way to tell, once per runtime")]
-fn warn_once(sched: &Sched, why: &str) {
-    if !sched.warned_threads.swap(true, Ordering::Relaxed) {
-        eprintln!(
-            "windlass: {why}: goroutines behind a blocking call or a locked thread wait for it; raise \
-             Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)"
-        );
-    }
-}
-
-/// The whole life of an M other than M0.
-fn m_main(m: &M) {
-    let slack = clock::tighten_timer_slack();
-    m.has_short_slice
-        .store(threads::shorten_own_slice(), Ordering::Relaxed);
-    let stack = AltStack::install();
-    m_loop(m);
-    drop(stack);
-    clock::restore_timer_slack(slack);
-    if m.retired.get() {
-        let sched = m.sched();
-        m.tid.store(0, Ordering::Relaxed);
-        sched.n_retired.fetch_add(1, Ordering::Relaxed);
-        retire_m(sched, m);
-        tell_of_thread(sched, sched.ms.lock());
-    }
-}
 
 /// Makes the calling thread the M `m` until the run is over.
 pub(crate) fn m_loop(m: &M) {
@@ -186,8 +79,8 @@ impl Schedule for Coroutine {
     }
 }
 
-/// Picks up the P that was handed to this M, or sleeps as a spare until there is one. `false` when
-/// the run is over, or when its goroutine ended with the thread locked (`locked`).
+/// Waits for the next P. `false` when the run is over, or when its goroutine ended with the thread locked
+/// (`locked`).
 ///
 /// Not inlined: that would take registers from the loop that runs goroutines.
 #[cold]
@@ -197,48 +90,7 @@ fn acquire(m: &M) -> bool {
         return false;
     }
     locked::begin_acquire(m);
-    loop {
-        let p = m.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: Ps live as long as the scheduler, which outlives its Ms.
-        if let Some(p) = unsafe { p.as_ref() } {
-            take_p(m, p);
-            if m.is_locked() {
-                m.handed_work.end_waiting();
-            }
-            return true;
-        }
-        {
-            let mut ms = m.sched().ms.lock();
-            if m.sched().phase() == Phase::Stopping {
-                return false;
-            }
-            if !m.next_p.load(Ordering::Relaxed).is_null() {
-                continue;
-            }
-            if !m.is_locked() {
-                ms.add_spare(m);
-                tell_of_thread(m.sched(), ms);
-            }
-        }
-        m.note.sleep();
-    }
-}
-
-/// Makes `m` the holder of `p`.
-pub(crate) fn take_p(m: &M, p: &P) {
-    let cpu = p.cpu();
-    if m.sched().pin && !m.is_pinned_to(cpu) && affinity::pin(cpu) {
-        m.set_cpu(Some(cpu));
-    }
-    chaos::pause(Point::HandOff);
-    m.set_p(Some(p));
-    m.access.store(HAS_P, Ordering::Relaxed);
-    p.local.pace.measure_next();
-    p.owner
-        .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
-    let mut ready = crate::g::list::GList::new();
-    p.poller.adopt(&mut ready);
-    wake::ready_completed(m, ready);
+    spare::wait_for_p(m)
 }
 
 /// Runs `g` until it switches out, and obeys the reason.
@@ -452,7 +304,7 @@ fn lost_p(m: &M, g: GRef) {
     if m.is_locked() {
         locked::lost_p(m);
     }
-    // ORDERING: `sysmon::demote` is the partner.
+    // ORDERING: `stragglers::demote` is the partner.
     if m.demoted.load(Ordering::SeqCst) && m.set_nice(0, 0).is_ok() {
         m.demoted.store(false, Ordering::Relaxed);
     }
@@ -460,7 +312,3 @@ fn lost_p(m: &M, g: GRef) {
     sched.trace_other(EventKind::Lost, None, Some(g));
     sched.inject(g);
 }
-
-#[cfg(all(test, not(loom)))]
-#[path = "run_tests.rs"]
-mod tests;

@@ -1,5 +1,5 @@
-//! Access to a P: entering the scheduler from a goroutine, blocking sections, and how sysmon
-//! retakes a P from an M that is stuck.
+//! Access to a P: how a goroutine enters the scheduler, and blocking sections. `monitor::retake` is the other
+//! side, and takes the P from an M that is stuck.
 //!
 //! A goroutine's code runs on an M that holds a P. It enters the scheduler (to ready, spawn, park,
 //! ...) for a few instructions at a time. In between, sysmon may retake the P and give it to
@@ -50,16 +50,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::turn;
 use crate::g::coro::Switch;
-use crate::g::header::GRef;
 use crate::g::race;
 use crate::sched::queue::access;
 use crate::sched::types::accounting;
 use crate::sched::types::current;
 use crate::sched::types::m::{BLOCKING, Carrier, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
-use crate::sched::types::p::P;
 use crate::sched::types::simulation::Simulation;
-use crate::sched::types::state::Sched;
-use crate::sys::sched::membarrier;
 use crate::util::chaos::{self, Point};
 
 /// Replaces an M's id in `P::syscall`: the M has given the P up, and sysmon must find another M for
@@ -367,96 +363,4 @@ pub(crate) fn bump(counter: &AtomicU32) {
         counter.load(Ordering::Relaxed).wrapping_add(1),
         Ordering::Relaxed,
     );
-}
-
-/// The M that holds `p`, or that `p` was given to.
-pub(crate) fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a Carrier> {
-    let owner = p.owner();
-    let ms = sched.ms.lock();
-    let found = ms
-        .all
-        .iter()
-        .find(|m| std::ptr::eq(&raw const ***m, owner))?;
-    // SAFETY: Ms live in boxes until the run has ended and sysmon has been joined.
-    Some(unsafe { &*std::ptr::from_ref(&**found) })
-}
-
-impl Sched {
-    /// Called by sysmon: retakes `p` out of the blocking section of the M with this id.
-    pub(crate) fn retake_syscall(&self, p: &P, m_id: u64) -> bool {
-        p.syscall
-            .compare_exchange(m_id, 0, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-    }
-
-    /// Called by sysmon: requests that the goroutine on `m`, which holds `p`, yields at its next
-    /// entry.
-    pub(crate) fn request_preempt(&self, m: &Carrier, p: &P) {
-        let dispatches = p.stats.dispatches.get();
-        if m.seems_to_hold(p) {
-            m.preempt_at.store(dispatches, Ordering::Relaxed);
-            m.words().ask();
-        }
-    }
-
-    /// Called by sysmon: retakes `p` from `m`, whose goroutine has run for long. If it is inside the
-    /// scheduler just now, or the P may not be taken, requests that it yields at its next entry.
-    /// `false` then, and if `m` holds another P or is in a blocking section by now.
-    pub(crate) fn retake_running(&self, m: &Carrier, p: &P, may_take: bool) -> bool {
-        self.request_preempt(m, p);
-        may_take && self.membarrier && m.words().take(p, || membarrier().is_ok())
-    }
-
-    /// Gives a P to a spare M, preferably one on the P's CPU, and with it the goroutine to run
-    /// there. The caller wakes the M. `None` if there is no spare M.
-    pub(crate) fn give_to_spare(&self, p: &P, g: Option<GRef>) -> Option<&Carrier> {
-        let mut ms = self.ms.lock();
-        // SAFETY: spare Ms live in `all` until the run ends.
-        let same_cpu = |&m: &*const Carrier| unsafe { (*m).cpu() } == Some(p.cpu());
-        let at = ms
-            .spare
-            .iter()
-            .rposition(same_cpu)
-            .or(ms.spare.len().checked_sub(1));
-        // Before sysmon finds that it cannot start a thread either.
-        ms.is_wanted |= at.is_none();
-        let at = at?;
-        // SAFETY: as above; a spare M waits for a P.
-        let m = unsafe { &*ms.spare.swap_remove(at) };
-        if let Some(g) = g {
-            debug_assert!(self.owns(g), "a goroutine of another runtime");
-            m.handed_work.post(g);
-        }
-        // From here on it belongs to the new M: no other code may give the P away again.
-        p.owner
-            .store(std::ptr::from_ref(m).cast_mut().cast(), Ordering::Release);
-        chaos::pause(Point::HandOff);
-        m.next_p
-            .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
-        Some(m)
-    }
-
-    /// Takes back a P that was given to `m` but not yet picked up: `m` is a spare again. A P handed
-    /// over with a goroutine stays: only that M may run the goroutine.
-    pub(crate) fn take_back(&self, m: &Carrier, p: &P) -> bool {
-        let mut ms = self.ms.lock();
-        // ORDERING: the handed work is posted before the P is given.
-        let is_on_its_way = std::ptr::eq(m.next_p.load(Ordering::Acquire), p);
-        if !is_on_its_way || m.handed_work.is_there() {
-            return false;
-        }
-        let taken = m
-            .next_p
-            .compare_exchange(
-                std::ptr::from_ref(p).cast_mut(),
-                std::ptr::null_mut(),
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            )
-            .is_ok();
-        if taken {
-            ms.add_spare(m);
-        }
-        taken
-    }
 }

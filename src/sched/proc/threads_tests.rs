@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::Builder;
+use crate::sched::types::state::Phase;
 
 /// Number of threads of this process with this name.
 fn n_threads(name: &str) -> usize {

@@ -1,0 +1,141 @@
+//! Taking a P from its M, and finding another one for it: sysmon's part of the hand-off of a P.
+//!
+//! Only sysmon takes Ps and finds Ms for them. A P that no M holds, and that is on its way to none, is in its
+//! [`UnownedPs`] or dead.
+//!
+//! | the P is                              | sysmon takes it by               | its M finds out                      |
+//! |---------------------------------------|----------------------------------|--------------------------------------|
+//! | in a blocking section                 | [`retake_syscall`]: a CAS on     | at the end of the section: its own   |
+//! |                                       | `P::syscall`                     | CAS fails (`wait::handoff`)          |
+//! | given up by a locked M                | the same, from `LEFT`            | it gave the P up (`proc::locked`)    |
+//! | held by a goroutine that computes     | [`retake_running`]: membarrier,  | at its next entry: RETAKEN           |
+//! |                                       | a CAS on `M::access`             | (`wait::handoff`, `queue::access`)   |
+//! | on its way to a spare M               | `spare::take_back`, to stop the  | it does not: it sleeps on            |
+//! |                                       | world                            |                                      |
+//!
+//! An M that has lost its P runs its goroutine up to the next entry into the scheduler, queues it on its node
+//! (`run::lost_p`), and becomes a spare. The P goes to a spare M (`proc::spare`), else to a new thread
+//! (`proc::threads`). Without either it stays here, and sysmon is woken when there is a thread.
+#![allow(unsafe_code)]
+
+use crate::loom::Ordering;
+use crate::sched::proc::leave;
+use crate::sched::proc::spare::give_to_spare;
+use crate::sched::proc::threads::start_m;
+use crate::sched::types::events::EventKind;
+use crate::sched::types::m::Carrier;
+use crate::sched::types::p::P;
+use crate::sched::types::state::Sched;
+use crate::sys::sched::membarrier;
+use crate::util::chaos::{self, Point};
+
+/// The M that holds `p`, or that `p` was given to. For sysmon only.
+pub(crate) fn owner_of(p: &P) -> Option<&Carrier> {
+    // SAFETY: an owner is an M in a box of `Sched::ms`. Boxes are freed at the end of a run, after sysmon has been
+    // joined, and no P has an owner from then on (`runtime::end_ms`); an M whose thread ends stays in its box. The
+    // caller is sysmon, and a `Carrier` may be read by any thread.
+    unsafe { p.owner().cast::<Carrier>().as_ref() }
+}
+
+/// Retakes `p` out of the blocking section of the M with this id.
+pub(crate) fn retake_syscall(p: &P, m_id: u64) -> bool {
+    p.syscall
+        .compare_exchange(m_id, 0, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// Requests that the goroutine on `m`, which holds `p`, yields at its next entry.
+pub(crate) fn request_preempt(m: &Carrier, p: &P) {
+    let dispatches = p.stats.dispatches.get();
+    if m.seems_to_hold(p) {
+        m.preempt_at.store(dispatches, Ordering::Relaxed);
+        m.words().ask();
+    }
+}
+
+/// Retakes `p` from `m`, whose goroutine has run for long. If it is inside the scheduler just now, or the P may
+/// not be taken, requests that it yields at its next entry. `false` then, and if `m` holds another P or is in a
+/// blocking section by now.
+pub(crate) fn retake_running(m: &Carrier, p: &P, may_take: bool) -> bool {
+    request_preempt(m, p);
+    may_take && m.sched().membarrier && m.words().take(p, || membarrier().is_ok())
+}
+
+/// Whether there is a thread for one more P. If not, sysmon is woken as soon as there is one.
+pub(crate) fn has_thread_for_p(sched: &Sched) -> bool {
+    let may_start = || sched.n_ms.load(Ordering::Relaxed) < sched.config.max_threads;
+    if may_start() {
+        return true;
+    }
+    let mut ms = sched.ms.lock();
+    // Again, as a thread that ends asks for the flag under the lock.
+    let is_there = may_start() || !ms.spare.is_empty();
+    ms.is_wanted |= !is_there;
+    is_there
+}
+
+/// The Ps that sysmon holds: retaken from an M, or newly in use, and not yet given to an M.
+pub(crate) struct UnownedPs<'a> {
+    sched: &'a Sched,
+    ps: Vec<&'a P>,
+}
+
+impl<'a> UnownedPs<'a> {
+    /// Starts with all Ps in use but the first, which is M0's.
+    pub(crate) fn new(sched: &'a Sched) -> UnownedPs<'a> {
+        let ps = sched.ps_in_use().skip(1).collect();
+        UnownedPs { sched, ps }
+    }
+
+    pub(crate) fn sched(&self) -> &'a Sched {
+        self.sched
+    }
+
+    pub(crate) fn has(&self, p: &P) -> bool {
+        self.ps.iter().any(|own| own.idx == p.idx)
+    }
+
+    /// How many there are, if none has work.
+    pub(crate) fn n_idle(&self) -> Option<usize> {
+        let has_work = self.ps.iter().any(|p| p.has_work());
+        (!has_work).then_some(self.ps.len())
+    }
+
+    /// Takes over a P that no M holds any more.
+    pub(crate) fn take(&mut self, p: &'a P) {
+        // Its last M may get another P, which must not be retaken in place of this one.
+        p.owner.store(std::ptr::null_mut(), Ordering::Release);
+        self.ps.push(p);
+    }
+
+    /// As [`UnownedPs::take`], for a P that was retaken, and gives it on.
+    pub(crate) fn hand_on(&mut self, p: &'a P) {
+        self.sched.retakes.fetch_add(1, Ordering::Relaxed);
+        self.take(p);
+        self.give_all();
+    }
+
+    /// Gives every P to an M; keeps those for which no thread is available. Those with work come first: only
+    /// the holder of a P sees that its operations have completed.
+    pub(crate) fn give_all(&mut self) {
+        let sched = self.sched;
+        self.ps.sort_by_key(|p| !p.has_work());
+        self.ps
+            .retain(|p| !leave::try_to_end(p) && !hand_off(sched, p));
+    }
+}
+
+/// Gives a P that nobody holds to a spare M, or to a new one. `false` if there can be none now.
+fn hand_off(sched: &Sched, p: &P) -> bool {
+    sched.handoffs.fetch_add(1, Ordering::Relaxed);
+    p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
+    sched.trace_other(EventKind::HandOff, Some(p), None);
+    chaos::pause(Point::HandOff);
+    match give_to_spare(sched, p, None) {
+        Some(m) => {
+            m.note.wake();
+            true
+        }
+        None => start_m(sched, p),
+    }
+}
