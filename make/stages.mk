@@ -4,9 +4,6 @@
 # tests takes.
 test-modes test-long test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = off
 
-# Many tests wait for what takes its time: more of them than CPUs.
-export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
-
 test-first: setup clients ## all tests once, and explored schedules
 	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run && $(CARGO) test -p windlass-topology --no-run)
 	$(call stage,tests,$(MAKE) --no-print-directory test-dev)
