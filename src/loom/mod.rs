@@ -12,9 +12,9 @@
 //! names. Everything else uses [`native`], which stays `std`'s under `cfg(loom)`.
 //! `tests/tidy.rs` checks that nobody goes around the door.
 
+pub(crate) mod native;
 #[cfg(all(test, any(loom, miri)))]
 pub(crate) mod models;
-pub(crate) mod native;
 pub(crate) mod oracle;
 
 #[cfg(loom)]

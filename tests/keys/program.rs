@@ -4,6 +4,8 @@
 //! scheduler is below.
 #![allow(dead_code, unused_imports, clippy::print_stdout)]
 
+#[path = "../../src/util/fmt_as.rs"]
+mod fmt_as_file;
 #[path = "../../src/task/local.rs"]
 mod local;
 #[path = "../../src/g/goroutine_locals.rs"]
@@ -11,6 +13,10 @@ mod own_file;
 
 mod g {
     pub(crate) use crate::own_file as goroutine_locals;
+}
+
+mod util {
+    pub(crate) use crate::fmt_as_file as fmt_as;
 }
 
 mod task {
@@ -23,7 +29,7 @@ mod sched {
             use crate::g::goroutine_locals::GoroutineLocals;
 
             /// State that the one thread owns.
-            pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
+            pub(crate) fn locals<'a>() -> Option<&'a GoroutineLocals> {
                 thread_local!(static OWN: &'static GoroutineLocals = Box::leak(Box::new(GoroutineLocals::new())));
                 Some(OWN.with(|own| *own))
             }

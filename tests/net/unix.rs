@@ -488,7 +488,7 @@ fn datagram_senders_that_wait_cost_nothing() {
 
 #[test]
 fn connects_that_wait_cost_nothing() {
-    const CLIENTS: usize = 300;
+    const CLIENTS: usize = 100;
     if child_case().is_none() {
         crate::util::child_passes("connects_that_wait_cost_nothing", "");
         return;
