@@ -847,7 +847,7 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     h.home
         .store(pack_home(spawn.home, spawn.is_bound), Ordering::Relaxed);
     h.unwinds_cancelled.set(false);
-    h.fiber.begin(spawn.id, g.name());
+    h.fiber.begin(spawn.id, || g.name());
     h.status.set_new();
     race::leave_runtime();
 }

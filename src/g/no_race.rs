@@ -10,7 +10,7 @@ pub(crate) struct From;
 
 impl Fiber {
     #[inline(always)]
-    pub(crate) fn begin(&self, _: u64, _: Option<&str>) {}
+    pub(crate) fn begin<'a>(&self, _: u64, _: impl FnOnce() -> Option<&'a str>) {}
 
     #[inline(always)]
     pub(crate) fn end(&self) {}

@@ -75,8 +75,8 @@ pub(crate) struct From {
 
 impl Fiber {
     /// Makes the fiber of a goroutine that the caller spawns.
-    pub(crate) fn begin(&self, id: u64, name: Option<&str>) {
-        let name = match name {
+    pub(crate) fn begin<'a>(&self, id: u64, name: impl FnOnce() -> Option<&'a str>) {
+        let name = match name() {
             None => format!("goroutine {id}"),
             Some(name) => format!("goroutine {id} {name:?}"),
         };
