@@ -62,7 +62,8 @@ test-servers: setup ## blocking crates over windlass-hook, with Redis, MariaDB, 
 FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
 
 # Over epoll by choice, with the programs that the run over rings has built: what waits in the poller. In tests/ that is each
-# file that names something of windlass that does, and outside of it three packages. test-filter runs the others over epoll.
+# file that names something of windlass that does, and outside of it three packages. Of the others test-filter runs those of the
+# release packages.
 WAITING := $(filter-out tests/sim/% tests/util/%,$(shell grep -lE \
 	'^[^/]*(windlass::(net|io|fs|process|signal)\b|\bpair\(\))' tests/*.rs tests/*/*.rs))
 WITH_TESTS := $(shell grep -lF '[test]' tests/*.rs tests/*/*.rs)
