@@ -42,7 +42,7 @@ asan: setup ## tests under AddressSanitizer; installs a toolchain for it
 # What does not switch stacks: the models of protocols, with the atomics and the memory that Miri emulates, and the
 # library's tests of plain data. Each seed is another interleaving, and other values that weak loads return.
 # Leaks are not looked for: slots of goroutines stay until the process ends.
-MIRI_SEEDS ?= 0..4
+MIRI_SEEDS ?= 0..2
 MIRI_TESTS ?= loom_ g::status g::cancel_wait g::goroutine_locals g::fork g::header sched::queue timer:: sync:: channel:: \
 	netpoll::waiters util::event_log util::bitset
 

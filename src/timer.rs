@@ -359,6 +359,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn entries_of_all_buckets_move_to_another_p() {
         let (from, to) = (Timers::new(None), Timers::new(None));
         let now_ns = clock::now_ns();
