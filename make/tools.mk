@@ -34,7 +34,7 @@ ASAN = toolchain=$$(scripts/toolchain.sh asan) && ASAN_OPTIONS=detect_leaks=0 \
 # The first counts the bytes of a stack, of which checked frames take more. The second needs windlass's own pthread_create,
 # before which the sanitizer puts another.
 NOT_UNDER_ASAN := a_destructor_forks_with_little_stack_left a_thread_makes_the_run_fail
-ASAN_TESTS ?= $(CORE_TESTS) channel/leaks sched/blocking sched/join sched/shutdown sim/determinism sim/hosts sim/failures
+ASAN_TESTS ?= $(CORE_TESTS) channel/leaks sched/blocking sched/shutdown task/join sim/determinism sim/hosts sim/failures
 
 asan: setup ## tests under AddressSanitizer; installs a toolchain for it
 	$(call ASAN,--lib $(addprefix --test ,$(basename $(notdir $(wildcard crates/hook/tests/*.rs)))))
