@@ -24,7 +24,7 @@ test-numa-small: setup ## those on 2 nodes
 check-aarch64: setup ## cargo check for aarch64; the standard library for it is fetched or built
 	scripts/aarch64.sh check $(addprefix -p ,$(PUBLISHED)) --target-dir $(TARGET_DIR)/aarch64
 
-# What goroutines, channels, locks and sockets do on aarch64, one boot of an emulated machine for
+# Goroutines, channels, locks and sockets on aarch64: one boot of an emulated machine for
 # each program. Two nodes, so that remote stealing is among it.
 AARCH64 = AARCH64_NODES=2 RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 scripts/aarch64.sh test -p windlass \
 	--target-dir $(TARGET_DIR)/aarch64 $(1)

@@ -40,7 +40,7 @@ asan: setup ## tests under AddressSanitizer; installs a toolchain for it
 	$(call ASAN,--lib $(addprefix --test ,$(basename $(notdir $(wildcard crates/hook/tests/*.rs)))))
 	$(call ASAN,$(call tests,$(ASAN_TESTS)) $(addprefix --skip ,$(NOT_UNDER_ASAN)))
 
-# What does not switch stacks: the models of protocols, with the atomics and the memory that Miri emulates, and the
+# Tests that switch no stacks: the models of protocols, with the atomics and the memory that Miri emulates, and the
 # library's tests of plain data. Each seed is another interleaving, and other values that weak loads return.
 # Leaks are not looked for: slots of goroutines stay until the process ends.
 MIRI_SEEDS ?= 0..2

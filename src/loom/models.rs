@@ -1,7 +1,7 @@
-//! What models of protocols are written with (the files `*_loom_tests.rs`).
+//! Runs models of protocols (the files `*_loom_tests.rs`), by loom or by Miri.
 //!
 //! loom runs a model in every interleaving. Miri runs it with the real atomics, some times for each seed:
-//! it draws the interleaving and what a weak load returns, and sees what loom does not look at: plain
+//! it draws the interleaving and the value of each weak load, and sees more than loom: plain
 //! memory, references, and accesses that are sequentially consistent.
 
 #[cfg(loom)]

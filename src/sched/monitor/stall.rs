@@ -16,7 +16,7 @@ use crate::sched::types::state::Sched;
 pub(crate) struct Stalls<'a> {
     after_ns: u64,
     on_stall: &'a dyn OnStall,
-    /// Those whose P was retaken.
+    /// Stalls of goroutines whose P was retaken.
     without_p: Vec<Stall<'a>>,
 }
 

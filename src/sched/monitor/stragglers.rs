@@ -137,7 +137,7 @@ impl Straggler<'_> {
     /// Lowers its priority when its CPU time has advanced since it lost its P.
     fn demote_once(&mut self, can_renice: bool) {
         let has_advanced = self.cpu_ns.unwrap_or(0) > self.lost_cpu_ns;
-        // What it is starting would inherit the priority.
+        // A thread or child that it is starting would inherit the priority.
         let is_starting = || self.m.is_widened.load(Ordering::SeqCst);
         if !self.is_demoted && has_advanced && !is_starting() {
             demote(self.m, self.tid, can_renice);

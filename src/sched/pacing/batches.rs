@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(at_once_until(Some(100), 117), None);
         assert_eq!(at_once_until(Some(100), 116), Some(180));
         assert_eq!(at_once_until(Some(100), 101), Some(165));
-        // The same dispatch.
+        // One dispatch, noted twice.
         assert_eq!(at_once_until(Some(100), 100), None);
     }
 

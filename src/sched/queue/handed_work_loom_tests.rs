@@ -47,7 +47,7 @@ fn loom_mail_against_falling_asleep() {
             let m = Arc::clone(&m);
             thread::spawn(move || {
                 assert_eq!(m.0.post(g()), Posted::ToHolder);
-                // What `locked::wake_sleeper` does.
+                // As `locked::wake_sleeper` does.
                 fence(Ordering::SeqCst);
                 if m.1.claim(0) {
                     m.1.add_spinner();

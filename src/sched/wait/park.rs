@@ -396,7 +396,7 @@ pub(crate) fn give(g: GRef, whose: WakeKind) {
 /// [`Cancelled`], only while unwinding.
 #[inline]
 pub(crate) fn yield_now() -> Result<(), Cancelled> {
-    // What `caller` asks and `enter` does not: the latter refuses threads and blocking sections.
+    // `caller` asks this and `enter` does not: the latter refuses threads and blocking sections.
     if !std::thread::panicking()
         && let Some(section) = Section::enter_to(true)
     {

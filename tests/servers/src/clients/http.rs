@@ -30,7 +30,7 @@ pub fn answer(stream: impl Read + Write, gate: impl FnOnce()) -> io::Result<()> 
 ///
 /// # Errors
 ///
-/// Those of the crate, and wrong answers.
+/// Errors of the crate, and wrong answers.
 pub fn fetch(addr: impl Display, i: usize) -> Result {
     let response = minreq::get(format!("http://{addr}/{i}")).send()?;
     check(&response.as_str()?, &&*format!("/{i}"))

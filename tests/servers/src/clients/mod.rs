@@ -207,7 +207,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// Those of the crate.
+    /// Errors of the crate.
     pub fn new(client: &Client, world: &World) -> Result<Pool> {
         let (give, take) = bounded(client.limit);
         for _ in 0..client.limit {
@@ -237,7 +237,7 @@ impl Seat<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the crate, and wrong answers.
+    /// Errors of the crate, and wrong answers.
     pub fn talk(&mut self, i: usize) -> Result {
         let mut session = match self.session.take() {
             Some(session) => session,

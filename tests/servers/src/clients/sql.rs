@@ -12,7 +12,7 @@ use super::{Opener, Result, World, check};
 ///
 /// # Errors
 ///
-/// Those of the crate.
+/// Errors of the crate.
 pub fn mysql_conn(port: u16) -> Result<mysql::Conn> {
     let options = mysql::OptsBuilder::new()
         .ip_or_hostname(Some("127.0.0.1"))
@@ -42,7 +42,7 @@ pub(super) fn mysql(world: &World) -> Result<Opener> {
 ///
 /// # Errors
 ///
-/// Those of the crate.
+/// Errors of the crate.
 pub fn postgres_client(port: u16) -> Result<postgres::Client> {
     let config = format!("host=127.0.0.1 port={port} user=postgres");
     Ok(postgres::Client::connect(&config, NoTls)?)

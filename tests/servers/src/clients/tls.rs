@@ -45,7 +45,7 @@ const LEN: usize = 16;
 ///
 /// # Errors
 ///
-/// Those of OpenSSL and of the file system.
+/// Errors of OpenSSL and of the file system.
 pub fn write_certificate(dir: &Path) -> Result {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
     let key = PKey::from_ec_key(EcKey::generate(&group)?)?;
