@@ -160,10 +160,10 @@ pub(crate) unsafe fn run(
         // SAFETY: by this function's contract.
         return handoff::blocking(|| unsafe { run_on_thread(fd, request, deadline_ns) });
     }
-    if is_device && is_read(&request) && !op::is_epoll_here() {
-        // Devices, such as terminals, know no attempt that does not block. A ring would call one that
-        // polls as ready, and if another reader was faster, it would block the M's thread and hold
-        // its own lock, so that all who use the ring block, too. Here only the goroutine does.
+    if is_device && is_read(&request) {
+        // Devices, such as terminals, know no attempt that does not block. A poller would call one that
+        // polls as ready, and if another reader was faster, it would block the M's thread inside the scheduler,
+        // where its P cannot be retaken (a ring also holds its own lock). Here only the goroutine blocks.
         let deadline = Deadline::at(deadline_ns);
         // SAFETY: by this function's contract.
         return unsafe { op::run_by_attempts(g, request, deadline) }.map(|done| done.n);
