@@ -1,5 +1,6 @@
 //! The race detector (feature `race`): programs that race are reported, programs that do not are left alone. Each is a
-//! child, since a report is about its whole process.
+//! child, since a report is about its whole process. In other builds it is empty.
+#![cfg(all(feature = "race", feature = "sim"))]
 #![allow(unsafe_code)]
 
 mod util;
