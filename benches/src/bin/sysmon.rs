@@ -120,6 +120,6 @@ fn task_of_sysmon() -> Option<PathBuf> {
     let mut paths = tasks.filter_map(|task| Some(task.ok()?.path()));
     paths.find(|path| {
         let name = fs::read_to_string(path.join("comm"));
-        name.is_ok_and(|name| name.trim_end().ends_with("sysmon"))
+        name.is_ok_and(|name| name.trim_end().ends_with("-sysmon"))
     })
 }
