@@ -54,10 +54,12 @@ miri: setup ## models and tests of plain data under Miri; needs a nightly toolch
 # The programs of tests/race.rs first, which show that races are found and that order is seen. Then suites, which test that what
 # the runtime orders is ordered. WINDLASS_RACE=threads in front tests the runtime itself.
 RACE_TESTS ?= sync/counting sync/once sync/rwlock channel/channel channel/select context
-race: export WINDLASS_TEST_HANG_SECONDS = 600
-race: setup ## tests under ThreadSanitizer, told of goroutines; gets a newer compiler
-	scripts/race.sh -p windlass --test race
-	scripts/race.sh -p windlass $(call tests,$(RACE_TESTS)) --skip simulated --skip a_hammered_lock
+RACE = toolchain=$$(scripts/toolchain.sh race) && WINDLASS_TEST_HANG_SECONDS=600 \
+	$(CARGO) +$$toolchain test -p windlass --features race,sim --target x86_64-unknown-linux-gnutsan \
+	--target-dir $(TARGET_DIR)/race $(1)
+race: setup ## tests under ThreadSanitizer, which knows goroutines; installs a toolchain for it
+	$(call RACE,--test race)
+	$(call RACE,$(call tests,$(RACE_TESTS)) --skip simulated --skip a_hammered_lock)
 
 # An input that fails is kept in tests/fuzz/artifacts, and fails again when it is named after the target:
 # `cargo +nightly fuzz run --fuzz-dir tests/fuzz resp FILE`.

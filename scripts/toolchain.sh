@@ -2,10 +2,12 @@
 # Prints the name of a toolchain for a checker, and installs it if it is missing.
 #
 #   scripts/toolchain.sh asan    a stable one, with the standard library that is built for AddressSanitizer
+#   scripts/toolchain.sh race    the same, with that for ThreadSanitizer
 #   scripts/toolchain.sh miri    the nightly one, with Miri
 #
-# The pinned compiler has neither: Miri is a part of nightly, and rustup lists that library for the pinned
-# version but cannot fetch it. The exit status is 77 if the toolchain cannot be had here.
+# The pinned compiler has none of them: Miri is a part of nightly, ThreadSanitizer's library exists since 1.96, and
+# rustup lists AddressSanitizer's for the pinned version but cannot fetch it. The exit status is 77 if the toolchain
+# cannot be had here.
 set -euo pipefail
 
 say() { printf 'toolchain: %s\n' "$*" >&2; }
@@ -13,9 +15,11 @@ missing() { say "$*"; exit 77; }
 
 command -v rustup >/dev/null || missing "no rustup here"
 case ${1:-} in
-    asan)
+    asan | race)
         name=1.97.0
-        target=x86_64-unknown-linux-gnuasan
+        sanitizer=$1
+        [ "$sanitizer" = asan ] || sanitizer=tsan
+        target=x86_64-unknown-linux-gnu$sanitizer
         [ "$(uname -m)" = x86_64 ] || missing "$target is for x86-64"
         library=$(rustc "+$name" --print target-libdir --target "$target" 2>/dev/null) || library=
         [ -e "$library" ] ||
@@ -29,7 +33,7 @@ case ${1:-} in
             missing "Miri of the toolchain $name cannot be had"
         ;;
     *)
-        say "asan or miri"
+        say "asan, race or miri"
         exit 2
         ;;
 esac
