@@ -143,39 +143,37 @@ impl Caches {
 
     /// Returns the stacks to the pool of the P's node.
     pub(crate) fn give_stacks(&self, pool: &StackPool) {
-        // SAFETY: the caller holds the P, and the borrow ends in this function.
-        let stacks = unsafe { &mut *self.stacks.get() };
-        stacks.iter_mut().for_each(|s| pool.give(s.drain(..)));
-        self.n_stacks.set(0);
+        self.empty_stacks(|stacks| pool.give(stacks.drain(..)));
     }
 
     /// Returns everything to the pools of the P's node.
     pub(crate) fn flush(&self, pool: &StackPool) {
-        self.empty(|stacks| pool.give(stacks.drain(..)));
+        self.give_stacks(pool);
+        self.give_slots();
     }
 
     /// Empties the caches, at the end of the runtime: the arenas of the stacks are unmapped as a whole, and
     /// stacks of a mapping of their own are never cached.
     pub(crate) fn end(&self) {
-        self.empty(|stacks| {
+        self.empty_stacks(|stacks| {
             oracle::stacks(-stacks.len().cast_signed());
             stacks.clear();
         });
+        self.give_slots();
     }
 
-    fn empty(&self, stacks_go: impl FnMut(&mut Vec<Stack>)) {
-        // SAFETY: the caller holds the P (or is alone), and the borrows end in this function.
-        let (slots, stacks, away) = unsafe {
-            (
-                &mut *self.slots.get(),
-                &mut *self.stacks.get(),
-                &mut *self.away.get(),
-            )
-        };
-        let slots = slots.iter_mut();
-        slots.for_each(|s| s.drain(..).for_each(slab::give));
+    fn empty_stacks(&self, stacks_go: impl FnMut(&mut Vec<Stack>)) {
+        // SAFETY: the caller holds the P (or is alone), and the borrow ends in this function.
+        let stacks = unsafe { &mut *self.stacks.get() };
         stacks.iter_mut().for_each(stacks_go);
         self.n_stacks.set(0);
+    }
+
+    fn give_slots(&self) {
+        // SAFETY: the caller holds the P (or is alone), and the borrows end in this function.
+        let (slots, away) = unsafe { (&mut *self.slots.get(), &mut *self.away.get()) };
+        let slots = slots.iter_mut();
+        slots.for_each(|s| s.drain(..).for_each(slab::give));
         slab::give_all(std::mem::take(away));
     }
 }
