@@ -85,7 +85,7 @@
 //! | `unpinned-children` | yes | Threads and processes that goroutines start may run on all CPUs of the process, although the goroutine's thread is pinned to one. docs/SAFETY.md says where this has no effect. |
 //! | `backtrace` | no | Stacks in dumps and stall reports. Adds the crates backtrace and framehop. |
 //! | `chaos` | no | For tests: `WINDLASS_CHAOS=seed` perturbs decisions and timing of the scheduler. |
-//! | `race` | no | For tests under ThreadSanitizer, in builds for x86_64-unknown-linux-gnutsan: it is told of goroutines. docs/guide/data-races.md. |
+//! | `race` | no | For tests under ThreadSanitizer: reports races between goroutines. Links for the target x86_64-unknown-linux-gnutsan only. docs/guide/data-races.md. |
 //! | `sim` | no | For tests of programs: the module `sim`, deterministic simulations with a virtual clock. docs/guide/simulation.md. |
 //!
 //! The crates windlass-hyper and windlass-tracing connect goroutines to hyper and to the spans of tracing.

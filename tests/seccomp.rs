@@ -555,7 +555,8 @@ fn reads_and_writes_do_not_ask_what_a_stream_is() {
     });
 }
 
-/// Goroutines beside one that has locked the only thread run when it unlocks that. It is told why.
+/// One goroutine has locked the only thread: the others run when it unlocks the thread, and a line on stderr says why
+/// they waited.
 #[test]
 fn no_thread_is_to_be_had_beside_a_locked_one() {
     if child_case().is_none() {

@@ -1,4 +1,4 @@
-//! Stands in the place of `race.rs` in builds without the feature `race`: nothing is told to anybody.
+//! Replaces `race.rs` in builds without the feature `race`: these functions do nothing.
 
 use std::ops::Range;
 

@@ -1307,8 +1307,9 @@ pub fn checkpoint() {
 ///
 /// Never. While the lock is held, each switch between this goroutine and others on its P is a
 /// switch of threads, which takes microseconds instead of nanoseconds. Where the kernel refuses another
-/// thread (`RLIMIT_NPROC`, the pids cgroup), nobody can run those others: they, and a holder of the lock that
-/// waits beside them, stand still until a thread is to be had. The runtime says so once on stderr.
+/// thread (`RLIMIT_NPROC`, the pids cgroup), no thread can run those others. They stand still until the kernel
+/// allows a thread; so does the goroutine that holds the lock, if it waits while others are runnable. The runtime
+/// reports this once on stderr.
 ///
 /// # Panics
 ///

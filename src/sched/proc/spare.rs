@@ -128,7 +128,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
     wake::ready_completed(m, ready);
 }
 
-/// Wakes sysmon if a P waits for a thread: one is to be had now.
+/// Wakes sysmon if a P has no M because no thread was available. The caller has just made one available.
 pub(crate) fn tell_of_thread(sched: &Sched, mut ms: Guard<'_, Ms>) {
     let is_wanted = std::mem::take(&mut ms.is_wanted);
     drop(ms);
