@@ -1024,10 +1024,11 @@ fn an_accept_without_connections_ends_while_a_clone_changes_the_mode() {
     });
 }
 
-/// As `std`'s receives into a buffer with room for it. (Over epoll an attempt may come before the wait.)
+/// As `std`'s receives into a buffer with room for it. (Over epoll, and with disorder, an attempt may come before
+/// the wait, and takes what is there.)
 #[test]
 fn receives_that_wait_wait_for_the_low_water_mark() {
-    if !util::has_rings() {
+    if !util::has_rings() || util::is_chaotic() {
         return;
     }
     util::on_thread_and_goroutine(2, || {
