@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the foreign programs that the tests use (curl, redis-cli, redis-benchmark, wrk, kosoku,
+# Installs the foreign programs that the tests use (curl, gdb, redis-cli, redis-benchmark, wrk, kosoku,
 # Perfetto's page), where they are missing and where that can be done without asking anybody. What
 # cannot be installed is said; its tests skip, and say so, too.
 set -uo pipefail
@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 missing=()
 command -v curl >/dev/null || missing+=(curl)
+command -v gdb >/dev/null || missing+=(gdb)
 command -v redis-benchmark >/dev/null || missing+=(redis)
 command -v wrk >/dev/null || missing+=(wrk)
 # Runs the cases of the Autobahn test suite. Python's, so in an environment of its own.

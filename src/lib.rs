@@ -106,6 +106,7 @@
 //! of Go's scheduler. docs/decisions/ has the reasons. docs/PORTING.md is a guide for code that
 //! uses threads or `async` today.
 
+#![debugger_visualizer(gdb_script_file = "debug/gdb.py")]
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

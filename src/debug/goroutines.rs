@@ -292,3 +292,23 @@ pub(crate) fn all(sched: &Sched) -> Vec<Goroutine> {
     all.sort_by_key(|g| g.id);
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// gdb's commands have a table of their own.
+    #[test]
+    fn gdb_knows_the_reasons() {
+        let script = include_str!("gdb.py");
+        let table = script.split("REASONS = [").nth(1).unwrap();
+        let table = table.split(']').next().unwrap();
+        let names: Vec<&str> = table.split('"').skip(1).step_by(2).collect();
+        for (number, name) in names.iter().enumerate() {
+            let reason = Reason::of(number as u8);
+            assert_eq!(reason as usize, number);
+            assert_eq!(reason_text(reason).unwrap_or("waiting"), *name);
+        }
+        assert_eq!(Reason::of(names.len() as u8), Reason::None);
+    }
+}

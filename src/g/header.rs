@@ -17,7 +17,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
@@ -34,6 +34,25 @@ use crate::loom::native::Arc;
 use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sys::signal;
 use crate::util::prefetch::{LINE_BYTES, prefetch, prefetch_bytes};
+
+/// Where a debugger finds the parts of a goroutine: see `slab::Registry`.
+pub(crate) const DEBUG_OFFSETS: [u16; 15] = [
+    offset_of!(Header, status) as u16,
+    offset_of!(Header, coro) as u16,
+    (offset_of!(Header, coro) + size_of::<Option<Coro>>()) as u16,
+    offset_of!(Header, out) as u16,
+    offset_of!(Header, id) as u16,
+    offset_of!(Header, details) as u16,
+    offset_of!(Header, site) as u16,
+    offset_of!(Header, parent) as u16,
+    offset_of!(Header, stack_bytes) as u16,
+    HEADER_BYTES as u16,
+    offset_of!(Details, name) as u16,
+    LINKED as u16,
+    offset_of!(OutLink, out) as u16,
+    offset_of!(OutLink, extra) as u16,
+    offset_of!(ExtraStack, span) as u16,
+];
 
 /// The size of a [`Header`]; the payload begins here. 160, except in builds with a sanitizer or
 /// loom, whose coroutines and atomics are larger.

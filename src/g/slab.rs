@@ -4,14 +4,15 @@
 //! There is one depot per NUMA node and slot size, shared by all runtimes of the process. So a
 //! `Task` or `JoinHandle` may outlive its runtime. A P has a small cache in front of the depot
 //! (`sched::types::p`). The chunks are also the registry of all goroutines: [`for_each`] walks
-//! them, so spawning writes to no list.
+//! them, and so does a debugger, so spawning writes to no list.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
 
-use super::header::{GRef, Header, SLOT_BYTES};
+use super::header::{DEBUG_OFFSETS, GRef, Header, SLOT_BYTES};
 use super::list::GList;
 use crate::lock::{Lock, Rank};
+use crate::loom::native::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::{const_fn, oracle};
 use crate::sys::{mmap, numa};
 use crate::util::padded::Padded;
@@ -54,12 +55,54 @@ impl DepotId {
 
 const CHUNK_BYTES: usize = 256 * 1024;
 
+/// Memory that slots of one size and one depot are cut from. Never freed.
+#[repr(C)]
+struct Chunk {
+    next: *const Chunk,
+    base: usize,
+    slot_bytes: usize,
+    /// Ordering: release by the holder of the depot's lock, once the slot is valid; acquire by readers.
+    n_cut: AtomicUsize,
+    depot: usize,
+}
+
+/// All chunks, and the places of what a debugger reads of a goroutine: `debug/gdb.py` finds this
+/// by its section, without a symbol and without types. Its fields are named there in this order.
+#[repr(C)]
+struct Registry {
+    magic: [u8; 16],
+    /// The newest chunk. Ordering: release when a chunk is added; acquire by readers.
+    chunks: AtomicPtr<Chunk>,
+    offsets: [u16; DEBUG_OFFSETS.len()],
+}
+
+#[used]
+#[unsafe(link_section = ".windlass.gdb")]
+static REGISTRY: Registry = Registry {
+    magic: *b"windlass gdb 1\0\0",
+    chunks: AtomicPtr::new(std::ptr::null_mut()),
+    offsets: DEBUG_OFFSETS,
+};
+
+/// The chunks of all depots, and how many slots were cut from each.
+fn chunks() -> impl Iterator<Item = (&'static Chunk, usize)> {
+    let mut next = REGISTRY.chunks.load(Ordering::Acquire).cast_const();
+    std::iter::from_fn(move || {
+        // SAFETY: a chunk is complete when it is added, and is never freed or changed but for its counter.
+        let chunk: &'static Chunk = unsafe { next.as_ref() }?;
+        next = chunk.next;
+        Some((chunk, chunk.n_cut.load(Ordering::Acquire)))
+    })
+}
+
 struct Depot {
     free: [GList; SLOT_BYTES.len()],
-    /// Every chunk: base address, class, number of slots cut. New slots are cut from the last chunk
-    /// of a class.
-    chunks: Vec<(usize, usize, usize)>,
+    /// The chunk of each class that new slots are cut from.
+    open: [Option<&'static Chunk>; SLOT_BYTES.len()],
 }
+
+// SAFETY: chunks are shared by all threads: see `chunks`.
+unsafe impl Send for Depot {}
 
 type Depots = [Padded<Lock<Depot>>; MAX_NODES + 1];
 
@@ -69,7 +112,7 @@ const_fn! {
             Rank::Slab,
             Depot {
                 free: [const { GList::new() }; SLOT_BYTES.len()],
-                chunks: Vec::new(),
+                open: [None; SLOT_BYTES.len()],
             },
         ))
     }
@@ -127,63 +170,78 @@ pub(crate) fn give_all(mut slots: GList) {
 /// free.
 pub(crate) fn sample_pages(id: DepotId, n: usize, mut f: impl FnMut(usize)) {
     let page_bytes = mmap::page_bytes();
-    let chunks = DEPOTS[usize::from(id.idx)].lock().chunks.clone();
-    let pages_of = |&(base, class, n_cut): &(usize, usize, usize)| {
-        let bytes = n_cut * SLOT_BYTES[class];
-        (base..base + bytes).step_by(page_bytes)
-    };
-    let n_pages: usize = chunks.iter().map(|c| pages_of(c).len()).sum();
-    let step = n_pages.div_ceil(n.max(1)).max(1);
-    chunks
-        .iter()
-        .flat_map(pages_of)
-        .step_by(step)
-        .for_each(&mut f);
+    let pages: Vec<usize> = chunks()
+        .filter(|(chunk, _)| chunk.depot == usize::from(id.idx))
+        .flat_map(|(chunk, n_cut)| {
+            let bytes = n_cut * chunk.slot_bytes;
+            (chunk.base..chunk.base + bytes).step_by(page_bytes)
+        })
+        .collect();
+    let step = pages.len().div_ceil(n.max(1)).max(1);
+    pages.into_iter().step_by(step).for_each(&mut f);
 }
 
 /// Calls `f` for every slot that was ever cut, including free ones.
 pub(crate) fn for_each(mut f: impl FnMut(GRef)) {
-    for depot in DEPOTS.iter() {
-        let chunks = depot.lock().chunks.clone();
-        for (base, class, n_cut) in chunks {
-            for slot in 0..n_cut {
-                // SAFETY: the slot was cut from this chunk, which is never unmapped.
-                f(unsafe { slot_at(base, class, slot) });
-            }
+    for (chunk, n_cut) in chunks() {
+        for slot in 0..n_cut {
+            // SAFETY: the slot was cut from this chunk.
+            f(unsafe { slot_at(chunk, slot) });
         }
     }
 }
 
 fn cut(depot: &mut Depot, id: DepotId, class: usize) -> GRef {
-    let per_chunk = CHUNK_BYTES / SLOT_BYTES[class];
-    let open = depot
-        .chunks
-        .iter()
-        .rposition(|&(_, c, n)| c == class && n < per_chunk);
-    let at = open.unwrap_or_else(|| {
-        let Ok(base) = mmap::reserve(CHUNK_BYTES) else {
-            std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; CHUNK_BYTES]>())
-        };
-        if let Some(node) = id.node {
-            // SAFETY: the range is the mapping made above. A refusal costs locality only.
-            unsafe { numa::prefer_node(base, CHUNK_BYTES, node) };
-        }
-        depot.chunks.push((base.expose_provenance(), class, 0));
-        depot.chunks.len() - 1
-    });
-    let (base, _, n_cut) = &mut depot.chunks[at];
+    let is_open =
+        |chunk: &&Chunk| chunk.n_cut.load(Ordering::Relaxed) < CHUNK_BYTES / chunk.slot_bytes;
+    let chunk = depot.open[class]
+        .filter(is_open)
+        .unwrap_or_else(|| add_chunk(id, class));
+    depot.open[class] = Some(chunk);
+    // The depot is locked, so no other thread cuts.
+    let n_cut = chunk.n_cut.load(Ordering::Relaxed);
     // SAFETY: the slot lies in the chunk and was not cut before; new pages are zero.
-    let g = unsafe { slot_at(*base, class, *n_cut) };
-    *n_cut += 1;
+    let g = unsafe { slot_at(chunk, n_cut) };
     g.init_slot(class, usize::from(id.idx));
+    chunk.n_cut.store(n_cut + 1, Ordering::Release);
     g
+}
+
+fn add_chunk(id: DepotId, class: usize) -> &'static Chunk {
+    let Ok(base) = mmap::reserve(CHUNK_BYTES) else {
+        std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; CHUNK_BYTES]>())
+    };
+    if let Some(node) = id.node {
+        // SAFETY: the range is the mapping made above. A refusal costs locality only.
+        unsafe { numa::prefer_node(base, CHUNK_BYTES, node) };
+    }
+    let mut next = REGISTRY.chunks.load(Ordering::Relaxed);
+    let chunk = Box::into_raw(Box::new(Chunk {
+        next,
+        base: base.expose_provenance(),
+        slot_bytes: SLOT_BYTES[class],
+        n_cut: AtomicUsize::new(0),
+        depot: usize::from(id.idx),
+    }));
+    // Other depots add chunks, too.
+    while let Err(now) =
+        REGISTRY
+            .chunks
+            .compare_exchange(next, chunk, Ordering::Release, Ordering::Relaxed)
+    {
+        next = now;
+        // SAFETY: no other thread knows the chunk before it is added.
+        unsafe { (*chunk).next = next };
+    }
+    // SAFETY: it is never freed, and never changed but for its counter.
+    unsafe { &*chunk }
 }
 
 /// # Safety
 ///
-/// `base` is a chunk of `class`, `slot` below its number of slots.
-unsafe fn slot_at(base: usize, class: usize, slot: usize) -> GRef {
-    let p = std::ptr::with_exposed_provenance_mut::<Header>(base + slot * SLOT_BYTES[class]);
+/// `slot` is below the number of slots in the chunk.
+unsafe fn slot_at(chunk: &Chunk, slot: usize) -> GRef {
+    let p = std::ptr::with_exposed_provenance_mut::<Header>(chunk.base + slot * chunk.slot_bytes);
     // SAFETY:
     // - a chunk's address is not 0.
     // - an all-zero slot is a valid Header (see there), and slots are cut at multiples of their

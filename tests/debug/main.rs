@@ -1,10 +1,13 @@
 //! Everything that a runtime shows of itself: metrics, dumps, traces, reports.
 
+#[path = "../util/temp.rs"]
+mod temp;
 #[path = "../util/mod.rs"]
 mod util;
 
 mod accounting;
 mod dump;
+mod gdb;
 mod live;
 mod metrics;
 mod profile;

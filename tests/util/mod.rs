@@ -176,17 +176,19 @@ pub(crate) fn wait_until_refused<T>(mut attempt: impl FnMut() -> io::Result<T>) 
 }
 
 /// Which child this process is, if it is one. It is killed if it hangs, and leaves
-/// no core file.
+/// no core file, unless the limit is raised for it.
 pub(crate) fn child_case() -> Option<String> {
     let case = std::env::var(CHILD).ok()?;
-    let no_core = libc::rlimit {
+    let mut core = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: both calls take plain values; the limit is a valid structure.
+    // SAFETY: the calls take plain values; the limit is a valid structure.
     unsafe {
         libc::alarm(hang_seconds());
-        libc::setrlimit(libc::RLIMIT_CORE, &no_core);
+        libc::getrlimit(libc::RLIMIT_CORE, &mut core);
+        core.rlim_cur = 0;
+        libc::setrlimit(libc::RLIMIT_CORE, &core);
     }
     Some(case)
 }
