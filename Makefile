@@ -30,7 +30,7 @@ check: lint test-first ## before each push: lint, all tests once, explored sched
 
 test: test-first test-modes ## the tests: over io_uring, over epoll, with disorder; what only an optimiser breaks
 
-test-all: test test-long ## also: in release, under a seccomp filter, all seeds, suites, packages, models
+test-all: test test-long loom ## also: in release, under a seccomp filter, all seeds, suites, packages, models
 
 # The rest of cargo bench's arguments go into ARGS, and criterion's after "--": ARGS="-- --quick".
 bench: setup ## criterion benches of windlass, tokio and may, and a table of them (BENCH=yield runs one, BENCH=numa policies)

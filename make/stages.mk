@@ -31,7 +31,6 @@ test-long: setup ## what is long and rare
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
 	$(call stage,packages,$(MAKE) --no-print-directory package)
 	$(call stage,suites,$(MAKE) --no-print-directory suites)
-	$(call stage,models,$(MAKE) --no-print-directory loom)
 
 test-dev: setup ## all tests in the dev profile, and the doc tests
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests

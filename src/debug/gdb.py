@@ -36,7 +36,8 @@ REASONS = [
 ROOT = "stack_init_trampoline"
 ROOT_BYTES = 64
 MAX_LISTED = 1000
-MAX_FRAMES = 200
+MAX_FRAMES = 10_000
+MAX_SHOWN = 200
 STEP_NS = 1 << 30
 SECONDS_BITS = 22
 
@@ -388,7 +389,9 @@ def backtrace(goroutine, full):
         return ["    it runs, and no thread is on its stack: it is being switched"]
     else:
         return ["    it has not begun"]
-    return [str(f) for f in (described if full else own(described))]
+    shown = described if full else own(described)
+    rest = [f"    .. and {len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
+    return [str(f) for f in shown[:MAX_SHOWN]] + rest
 
 
 def now_of(goroutines):
