@@ -139,8 +139,13 @@ impl Options {
             _ if kind == Kind::Test && find(SIM, &key).is_some() => {
                 self.sim_setters.push(part.into_setter(find(SIM, &key))?);
             }
+            PROMISE => {
+                let text = format!("write `unsafe({PROMISE})`: it is a promise\n{MEANING}");
+                return Err(Error::new(part.key.span(), text));
+            }
             _ => {
-                let text = format!("unknown option `{key}`: there are {}", known(kind));
+                let cure = of_tokio(&key).map_or(String::new(), |cure| format!("{cure}; "));
+                let text = format!("unknown option `{key}`: {cure}there are {}", known(kind));
                 return Err(Error::new(part.key.span(), text));
             }
         }
@@ -211,6 +216,16 @@ impl Part {
 fn find(list: &'static [&'static str], name: &str) -> Option<&'static str> {
     let mut entries = list.iter();
     entries.find(|e| e.trim_end_matches('?') == name).copied()
+}
+
+/// Which option stands for one of `#[tokio::main]` and `#[tokio::test]`.
+fn of_tokio(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "worker_threads" | "core_threads" => "tokio's number of threads is `processors` here",
+        "flavor" => "tokio's flavor \"current_thread\" is `processors = 1` here",
+        "start_paused" => "time that does not pass by itself is what `#[windlass::test(sim)]` has",
+        _ => return None,
+    })
 }
 
 fn list(entries: &[&str]) -> String {
