@@ -117,11 +117,16 @@ fn facts(topology: &Topology) -> BTreeMap<Name, String> {
         let value = format!("CPU {}{kind}", format_cpu_list(&core.cpus));
         add(5, position, format!("core #{position}"), value);
     }
+    for device in topology.devices() {
+        let node = device.node.map_or("?".to_owned(), |id| id.to_string());
+        let what = format!("device {}", device.public_name());
+        add(6, 0, what, format!("{}, node {node}", device.kind));
+    }
     if let Ok(plan) = plan(topology, &Request::default()) {
         for node in &plan.nodes {
             let number = node.os_id as usize;
             let what = format!("Ps on node {number}");
-            add(6, number, what, node.ps.len().to_string());
+            add(7, number, what, node.ps.len().to_string());
         }
     }
     facts

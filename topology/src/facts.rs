@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    Cache, Core, Error, Node, Package, Pu, SCHEMA, Source, Topology, distances,
+    Cache, Core, Device, Error, Node, Package, Pu, SCHEMA, Source, Topology, devices, distances,
     limits::{CpuLimits, cpu_limits, cpu_limits_below},
     machine::Machine,
 };
@@ -26,6 +26,8 @@ pub(crate) struct Facts {
     /// One row and one column per node, in the order of `nodes` as given, with 0 for a value that
     /// is missing. Not checked yet: [`distances::settle`] does.
     pub(crate) distances: Option<Vec<Vec<u32>>>,
+    /// Not checked yet: [`devices::settle`] does.
+    pub(crate) devices: Vec<Device>,
 }
 
 /// One online CPU.
@@ -145,6 +147,7 @@ impl Facts {
             _ => None,
         };
         let distances = derived.unwrap_or_else(|| distances::settle(self.distances, &nodes));
+        let devices = devices::settle(self.devices, &nodes, &pus);
 
         let machine = Machine {
             schema: SCHEMA,
@@ -166,6 +169,7 @@ impl Facts {
             isolated_cpus: self.isolated_cpus,
             limits: self.limits,
             distances,
+            devices,
         };
         Topology::new(machine)
     }

@@ -239,6 +239,7 @@ impl Handle {
             limits: None,
             nodes,
             distances: self.distances(),
+            devices: Vec::new(),
         })
     }
 

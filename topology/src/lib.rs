@@ -28,6 +28,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`Topology::devices`] lists network cards, disks, GPUs and accelerators, and [`Topology::near`] says where
+//! to run what uses one.
+//!
 //! [`live::Live`] holds the live figures that a running program publishes.
 //!
 //! The command `windlass-topology` prints all of it, for this machine or for another.
@@ -46,6 +49,7 @@
 mod affinity;
 mod cgroup;
 mod cpulist;
+mod devices;
 mod distances;
 mod error;
 mod facts;
@@ -76,6 +80,7 @@ pub mod render;
 pub mod steal;
 
 pub use cpulist::{format_cpu_list, parse_cpu_list};
+pub use devices::{Device, DeviceKind, Near};
 pub use error::Error;
 pub use limits::{CpuLimits, cpu_limits, cpu_quota, default_processors};
 pub use machine::{

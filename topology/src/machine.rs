@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::hwloc;
 #[cfg(feature = "json")]
 use crate::pretty;
-use crate::{Error, limits::CpuLimits, sysfs};
+use crate::{Device, Error, Near, devices, limits::CpuLimits, sysfs};
 
 /// Above the number of any CPU and node: kernels are built for up to 8,192 CPUs. A mask has a bit for each
 /// number up to its last one.
@@ -294,6 +294,7 @@ impl Topology {
     pub fn to_json(&self) -> String {
         let mut machine = self.0.clone();
         machine.limits = machine.limits.map(CpuLimits::anonymous);
+        machine.devices = machine.devices.into_iter().map(Device::anonymous).collect();
         pretty::to_json(&machine)
     }
 
@@ -476,6 +477,67 @@ impl Topology {
         self.0.distances.rows[from][to]
     }
 
+    /// Its network cards, disks, GPUs and accelerators, by kind and PCI address. Empty for a machine that was
+    /// described, and for one that was recorded by hwloc.
+    ///
+    /// Devices that exist in software only, such as `lo`, bridges and RAIDs, are not among them.
+    #[must_use]
+    pub fn devices(&self) -> &[Device] {
+        &self.0.devices
+    }
+
+    /// The device with this name, or the first with this PCI address.
+    #[must_use]
+    pub fn device(&self, name: &str) -> Option<&Device> {
+        let mut devices = self.0.devices.iter();
+        let named = devices.clone().find(|device| device.name == name);
+        named.or_else(|| devices.find(|device| device.pci.as_deref() == Some(name)))
+    }
+
+    /// The nearest node to a device with CPUs that this process may use, and these CPUs, of which the device's own
+    /// come alone where there are any. `None` where the node of the device is unknown. Of equally near nodes it is the one with the lowest number.
+    ///
+    /// A goroutine that works with the device's memory (packets, blocks of a file) is best there:
+    /// `windlass::task::Builder::node` takes the number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass_topology::Topology;
+    ///
+    /// let machine = Topology::detect()?;
+    /// for device in machine.devices() {
+    ///     match machine.near(device) {
+    ///         Some(near) => println!("{}: node {}, CPUs {:?}", device.name, near.node, near.cpus),
+    ///         None => println!("{}: the machine does not say", device.name),
+    ///     }
+    /// }
+    /// # Ok::<(), windlass_topology::Error>(())
+    /// ```
+    #[must_use]
+    pub fn near(&self, device: &Device) -> Option<Near> {
+        let nodes = &self.0.nodes;
+        let from = nodes
+            .iter()
+            .position(|node| Some(node.os_id) == device.node)?;
+        let usable = |to: usize| {
+            self.0
+                .pus
+                .iter()
+                .filter(move |pu| pu.node == to && pu.allowed)
+        };
+        let candidates = (0..nodes.len()).filter(|&to| usable(to).next().is_some());
+        let to = candidates.min_by_key(|&to| self.distance(from, to))?;
+        let all: Vec<usize> = usable(to).map(|pu| pu.cpu).collect();
+        let is_local = |cpu: &usize| device.cpus.contains(cpu);
+        let local: Vec<usize> = all.iter().copied().filter(is_local).collect();
+        Some(Near {
+            node: nodes[to].os_id,
+            distance: self.distance(from, to),
+            cpus: if local.is_empty() { all } else { local },
+        })
+    }
+
     /// The online CPU with this OS id.
     #[must_use]
     pub fn pu(&self, cpu: usize) -> Option<&Pu> {
@@ -529,6 +591,11 @@ pub(crate) struct Machine {
     )]
     pub(crate) limits: Option<CpuLimits>,
     pub(crate) distances: Distances,
+    #[cfg_attr(
+        feature = "json",
+        serde(default, skip_serializing_if = "Vec::is_empty")
+    )]
+    pub(crate) devices: Vec<Device>,
 }
 
 #[cfg(feature = "json")]
@@ -568,7 +635,9 @@ impl Machine {
         };
         let noted = std::iter::once(&mut self.distances.note);
         let optional = models.chain(groups).chain(noted).filter_map(Option::as_mut);
-        for text in optional.chain(described) {
+        let devices = self.devices.iter_mut();
+        let names = devices.flat_map(|device| device.pci.iter_mut().chain([&mut device.name]));
+        for text in optional.chain(described).chain(names) {
             *text = text.replace(char::is_control, "\u{fffd}");
         }
     }
@@ -580,6 +649,7 @@ impl Machine {
     ///   name them; only a node may be without CPUs.
     /// - A core is in the package of its CPUs.
     /// - An isolated CPU is online.
+    /// - A device is on a node that exists, and its CPUs are online.
     /// - The distances are a SLIT over the nodes.
     fn check(&self) -> Result<(), String> {
         if self.pus.is_empty() {
@@ -643,6 +713,7 @@ impl Machine {
                 ));
             }
         }
+        devices::check(&self.devices, &self.nodes, &self.pus)?;
         check_distances(&self.distances.rows, self.nodes.len())
     }
 

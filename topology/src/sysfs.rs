@@ -13,6 +13,7 @@ use std::{
 use crate::{
     Error, Source,
     cpulist::parse_cpu_list,
+    devices,
     facts::{Facts, GroupFacts, NodeFacts, PuFacts},
     files::{caches, meminfo_bytes, numbered_entries, read_list, read_text},
     kinds,
@@ -43,13 +44,14 @@ pub(crate) fn read(root: &Path) -> Result<Facts, Error> {
         limits: None,
         nodes: Vec::new(),
         distances: None,
+        devices: Vec::new(),
     };
     complete(root, &mut facts);
     Ok(facts)
 }
 
 /// Adds what only sysfs knows: every node with its memory, which CPUs are where, the distances, the
-/// offline and the isolated CPUs, and how fast a kind of core is.
+/// offline and the isolated CPUs, how fast a kind of core is, and the devices.
 pub(crate) fn complete(root: &Path, facts: &mut Facts) {
     let online: BTreeSet<usize> = facts.pus.iter().map(|pu| pu.cpu).collect();
     let cpu_dir = root.join("sys/devices/system/cpu");
@@ -65,6 +67,7 @@ pub(crate) fn complete(root: &Path, facts: &mut Facts) {
             pu.performance = speeds[&pu.cpu];
         }
     }
+    facts.devices = devices::read(root);
     let mut models = models(root);
     for pu in &mut facts.pus {
         let dir = cpu_dir.join(format!("cpu{}/cache", pu.cpu));

@@ -1,6 +1,6 @@
 //! The one-screen summary, and what the doctor found, as text.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use windlass_topology::{
     Cache, Plan, Topology,
@@ -43,6 +43,9 @@ pub(crate) fn summary(
     if !caches.is_empty() {
         row("caches", &caches.join(", "));
     }
+    if !topology.devices().is_empty() {
+        row("devices", &devices(topology));
+    }
     if !topology.offline_cpus().is_empty() {
         row(
             "offline",
@@ -65,6 +68,22 @@ pub(crate) fn summary(
         out += "one node: no distances\n";
     }
     out
+}
+
+/// `eth0, nvme0n1 on node 0; card0 on an unknown node`.
+fn devices(topology: &Topology) -> String {
+    let mut by_node = BTreeMap::<_, Vec<&str>>::new();
+    for device in topology.devices() {
+        // Those without a node last.
+        let place = (device.node.is_none(), device.node);
+        by_node.entry(place).or_default().push(&device.name);
+    }
+    let part = |((_, node), names): ((bool, Option<u32>), Vec<&str>)| {
+        let node = node.map_or("an unknown node".to_owned(), |id| format!("node {id}"));
+        format!("{} on {node}", names.join(", "))
+    };
+    let parts: Vec<String> = by_node.into_iter().map(part).collect();
+    parts.join("; ")
 }
 
 /// How many Ps, and why not more.

@@ -15,7 +15,8 @@ const ASCII: Lines = ['+', '+', '+', '+', '-', '|'];
 
 /// The machine as nested boxes, a number for each CPU, in at most `width` columns where that can be.
 ///
-/// A CPU that is not allowed has an `x` after its number, an isolated one an `i`.
+/// A CPU that is not allowed has an `x` after its number, an isolated one an `i`. Devices are boxes without
+/// numbers.
 ///
 /// # Examples
 ///
@@ -111,7 +112,7 @@ impl Canvas {
         let ink = match placed.block.kind {
             BlockKind::Package => Ink::Title,
             BlockKind::Node | BlockKind::Memory => Ink::Node,
-            BlockKind::Cache | BlockKind::Core => Ink::None,
+            BlockKind::Cache | BlockKind::Core | BlockKind::Device => Ink::None,
         };
         self.write(left + 1, top, " ", Ink::None);
         self.write(left + 2, top, &placed.block.title, ink);

@@ -5,9 +5,9 @@
 
 use super::{
     tree::grouped,
-    words::{bytes, core_title, memory, name, package_name},
+    words::{bytes, core_title, devices_of, memory, name, package_name},
 };
-use crate::{Cache, Pu, Topology};
+use crate::{Cache, Device, Pu, Topology};
 
 /// A box with a title, with CPUs or with boxes inside.
 #[derive(Debug)]
@@ -27,9 +27,10 @@ pub(crate) enum BlockKind {
     Memory,
     Cache,
     Core,
+    Device,
 }
 
-/// The packages of a machine, then the nodes without CPUs.
+/// The packages of a machine, then the nodes without CPUs, then the devices of which no node is known.
 pub(crate) fn blocks(topology: &Topology) -> Vec<Block> {
     let pus: Vec<&Pu> = topology.pus().iter().collect();
     let packages = grouped(&pus, |pu| Some(pu.package));
@@ -50,8 +51,9 @@ pub(crate) fn blocks(topology: &Topology) -> Vec<Block> {
         kind: BlockKind::Memory,
         title: format!("node {} · {} · no CPUs", node.os_id, memory(node)),
         cpus: Vec::new(),
-        inside: Vec::new(),
+        inside: devices(topology, Some(node.os_id)),
     }));
+    blocks.extend(devices(topology, None));
     blocks
 }
 
@@ -59,14 +61,29 @@ fn nodes(topology: &Topology, pus: &[&Pu]) -> Vec<Block> {
     let nodes = grouped(pus, |pu| Some(pu.node));
     let block = |(node, pus): (Option<usize>, Vec<&Pu>)| {
         let node = &topology.nodes()[node.expect("every CPU has a node")];
+        let mut inside = l3s(topology, &pus);
+        // Of a node in several packages, in the first.
+        if node.cpus[0] == pus[0].cpu {
+            inside.extend(devices(topology, Some(node.os_id)));
+        }
         Block {
             kind: BlockKind::Node,
             title: format!("node {} · {}", node.os_id, memory(node)),
             cpus: Vec::new(),
-            inside: l3s(topology, &pus),
+            inside,
         }
     };
     nodes.into_iter().map(block).collect()
+}
+
+fn devices(topology: &Topology, node: Option<u32>) -> Vec<Block> {
+    let block = |device: &Device| Block {
+        kind: BlockKind::Device,
+        title: format!("{} · {}", device.name, device.kind),
+        cpus: Vec::new(),
+        inside: Vec::new(),
+    };
+    devices_of(topology, node).map(block).collect()
 }
 
 fn l3s(topology: &Topology, pus: &[&Pu]) -> Vec<Block> {
@@ -217,7 +234,7 @@ fn columns(blocks: &[Block]) -> usize {
     }
 }
 
-/// Lays boxes out row by row, those of a row equally high.
+/// Lays boxes out row by row, those of a row equally high, but for devices.
 fn rows(
     placed: &mut [Placed<'_>],
     metrics: &Metrics,
@@ -240,7 +257,10 @@ fn rows(
         let height = row.iter().map(|placed| placed.height).max().unwrap_or(0);
         let mut x = 0;
         for placed in row {
-            placed.height = height;
+            // A device has nothing inside that could be spread.
+            if placed.block.kind != BlockKind::Device {
+                placed.height = height;
+            }
             placed.shift(x, y);
             x += placed.width + metrics.gap.0;
         }

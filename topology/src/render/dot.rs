@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::words::{
-    cache_title, core_title, count, cpu_note, level_name, memory, node_title, package_name, source,
-    summary,
+    cache_title, core_title, count, cpu_note, device_title, level_name, memory, node_title,
+    package_name, source, summary,
 };
 use crate::{LevelKind, Plan, Topology, measure::Measured, steal};
 
@@ -66,6 +66,14 @@ pub fn tree(topology: &Topology) -> String {
             graph.node(&id, &title, "shape=box, style=dashed");
             graph.line(format_args!("machine -> {id};"));
         }
+    }
+    for (position, device) in topology.devices().iter().enumerate() {
+        let id = format!("device{position}");
+        graph.node(&id, &device_title(device), "shape=box, style=rounded");
+        let mut nodes = topology.nodes().iter();
+        let node = nodes.position(|node| Some(node.os_id) == device.node);
+        let above = node.map_or("machine".to_owned(), |node| format!("node{node}"));
+        graph.line(format_args!("{above} -> {id};"));
     }
     graph.finish()
 }

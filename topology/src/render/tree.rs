@@ -5,15 +5,17 @@ use std::fmt::{Display, Write as _};
 use super::{
     paint::{Ink, Paint},
     words::{
-        bytes, cache_title, core_title, cpu_note, memory, node_title, package_name, source, summary,
+        bytes, cache_title, core_title, cpu_note, device_title, devices_of, memory, node_title,
+        package_name, source, summary,
     },
 };
 use crate::{Pu, Topology, format_cpu_list};
 
-/// The machine as a tree: package with its model, node, L3, L2, core with its L1, CPU.
+/// The machine as a tree: package with its model, node with its devices, L3, L2, core with its L1, CPU.
 ///
 /// A group that spans two branches (a node of two packages, say) is shown in both, each time with
-/// the CPUs of that branch. Nodes without CPUs come last.
+/// the CPUs of that branch, and its devices in the first. Nodes without CPUs come last, and then devices of which the
+/// node is unknown.
 ///
 /// # Examples
 ///
@@ -47,6 +49,11 @@ pub fn tree(topology: &Topology, paint: Paint) -> String {
             0,
             format_args!("{name}: {}, no CPUs", memory(node)),
         );
+        devices(&mut out, topology, Some(node.os_id), 1);
+    }
+    if devices_of(topology, None).next().is_some() {
+        line(&mut out, 0, "on an unknown node");
+        devices(&mut out, topology, None, 1);
     }
     if !topology.offline_cpus().is_empty() {
         let cpus = format_cpu_list(topology.offline_cpus());
@@ -105,10 +112,24 @@ fn branch(
         match group {
             Some(group) => {
                 line(out, depth, paint.ink(*ink, title(topology, group)));
+                if *ink == Ink::Node && topology.nodes()[group].cpus[0] == members[0].cpu {
+                    devices(
+                        out,
+                        topology,
+                        Some(topology.nodes()[group].os_id),
+                        depth + 1,
+                    );
+                }
                 branch(out, topology, &members, deeper, depth + 1, paint);
             }
             None => branch(out, topology, &members, deeper, depth, paint),
         }
+    }
+}
+
+fn devices(out: &mut String, topology: &Topology, node: Option<u32>, depth: usize) {
+    for device in devices_of(topology, node) {
+        line(out, depth, device_title(device));
     }
 }
 

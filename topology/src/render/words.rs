@@ -1,6 +1,6 @@
 //! Names and units, the same in every format.
 
-use crate::{Cache, Core, LevelKind, Node, Pu, Source, Topology};
+use crate::{Cache, Core, Device, LevelKind, Node, Pu, Source, Topology};
 
 /// `3 nodes`.
 pub(crate) fn count(n: usize, noun: &str) -> String {
@@ -75,6 +75,23 @@ pub(crate) fn memory(node: &Node) -> String {
 
 pub(crate) fn node_title(node: &Node) -> String {
     format!("node {}: {}", node.os_id, memory(node))
+}
+
+/// `eth0: network, PCI 0000:3b:00.0`.
+pub(crate) fn device_title(device: &Device) -> String {
+    let Device {
+        name, kind, pci, ..
+    } = device;
+    match pci.as_ref().filter(|pci| *pci != name) {
+        Some(pci) => format!("{name}: {kind}, PCI {pci}"),
+        None => format!("{name}: {kind}"),
+    }
+}
+
+/// The devices of a node, or those of which no node is known.
+pub(crate) fn devices_of(topology: &Topology, node: Option<u32>) -> impl Iterator<Item = &Device> {
+    let devices = topology.devices().iter();
+    devices.filter(move |device| device.node == node)
 }
 
 /// A note about a special CPU: not allowed, isolated.

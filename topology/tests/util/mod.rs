@@ -145,6 +145,36 @@ impl Dir {
         fs::write(path, text).unwrap();
     }
 
+    /// Makes a symbolic link, and the folders on the way to it.
+    pub(crate) fn link(&self, path: &str, target: &str) {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, path).unwrap();
+    }
+
+    /// A PCI device in a copy of `/sys`, on the bus and in the tree of devices.
+    pub(crate) fn pci(&self, address: &str, class: &str, node: &str, cpus: &str) {
+        let folder = format!("devices/pci0000:00/{address}");
+        for (file, text) in [
+            ("class", class),
+            ("numa_node", node),
+            ("local_cpulist", cpus),
+        ] {
+            self.write(&format!("sys/{folder}/{file}"), &format!("{text}\n"));
+        }
+        let bus = format!("sys/bus/pci/devices/{address}");
+        self.link(&bus, &format!("../../../{folder}"));
+    }
+
+    /// A device of a class in a copy of `/sys`, behind a folder of the tree of devices.
+    pub(crate) fn class(&self, class: &str, name: &str, behind: &str) {
+        let folder = format!("devices/{behind}/{class}/{name}");
+        self.write(&format!("sys/{folder}/uevent"), "");
+        self.link(&format!("sys/{folder}/device"), "../..");
+        let entry = format!("sys/class/{class}/{name}");
+        self.link(&entry, &format!("../../{folder}"));
+    }
+
     /// A CPU in a copy of `/sys`: its package, its core, and the CPUs that share its caches.
     pub(crate) fn cpu(&self, cpu: usize, package: u32, core: &str, l2: &str, l3: &str) {
         let at = |name: &str| format!("sys/devices/system/cpu/cpu{cpu}/{name}");

@@ -320,6 +320,7 @@ impl Svg {
             BlockKind::Memory => ("#fbf7ea", true),
             BlockKind::Cache => ("#f6f9fc", false),
             BlockKind::Core => (WHITE, false),
+            BlockKind::Device => ("#e9f6ee", false),
         };
         let (x, y) = (placed.x + offset.0, placed.y + offset.1);
         self.rect((x, y), (placed.width, placed.height), fill, "#9aa4b2", 4);

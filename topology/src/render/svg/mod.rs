@@ -14,7 +14,7 @@ use super::{
 use crate::{Level, LevelKind, Plan, Pu, Topology, measure::Measured, steal};
 use draw::{Cell, N_HEATS, Note, Square, floor_plan, heat, node_colour, squares};
 
-/// The machine as boxes in boxes, a cell for each CPU.
+/// The machine as boxes in boxes, a cell for each CPU, a box for each device.
 ///
 /// # Examples
 ///
