@@ -120,6 +120,44 @@ fn pictures_are_whole_and_hold_every_cpu() {
     }
 }
 
+/// Letters for each node on both axes, a P beside a whole number of them, and each colour explained.
+#[test]
+fn the_steal_order_of_512_ps_can_be_read() {
+    let machine = synthetic("pack:8 [numa] l3:8 core:8 pu:1");
+    let near = |a: usize, b: usize| match (a == b, a / 4 == b / 4) {
+        (true, _) => 10,
+        (_, true) => 16,
+        _ => 32,
+    };
+    let row = |from| (0..8).map(|to| near(from, to)).collect();
+    let rows: Vec<Vec<u32>> = (0..8).map(row).collect();
+    let machine = machine.with_distances(&rows).unwrap();
+    let picture = svg::steal_matrix(&plan(&machine, &Request::default()).unwrap());
+    check_elements(&picture);
+    let count = |text: &str| picture.matches(&format!(">{text}</text>")).count();
+    for node in 0..8 {
+        assert_eq!(count(&format!("node {node}")), 2);
+        assert_eq!(count(&(node * 64).to_string()), 2);
+    }
+    for level in [
+        "1. same L3",
+        "2. same node",
+        "3. another node at distance 16, past the gate",
+        "4. another node at distance 32, past the gate",
+    ] {
+        assert_eq!(count(level), 1, "{level}");
+    }
+    // It fits a page, and no letters are smaller than can be read there.
+    let numbers = |name: &str| -> Vec<usize> {
+        let start = format!(" {name}=\"");
+        let values = picture.split(&start).skip(1);
+        let digits = values.map(|rest| rest.split('"').next().unwrap());
+        digits.map(|digits| digits.parse().unwrap()).collect()
+    };
+    assert!(numbers("width")[0] <= 1800);
+    assert!(numbers("font-size").into_iter().min() >= Some(10));
+}
+
 /// Every element is closed, on its own line, and inside the picture.
 fn check_elements(picture: &str) {
     let lines: Vec<&str> = picture.lines().collect();

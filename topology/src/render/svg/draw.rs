@@ -22,6 +22,8 @@ const HEAT: [&str; 6] = [
 const NOBODY: &str = "#eceef1";
 /// The most that a row of a floor plan may be wide; small machines need no more than the first.
 const WIDTHS: [usize; 5] = [1160, 1700, 2400, 3400, 4800];
+/// The most that a square may be wide, unless its cells would be invisible.
+const LARGEST: usize = 1600;
 const MARGIN: usize = 16;
 const LINE: usize = 17;
 /// How many colours there are from near to far.
@@ -87,6 +89,10 @@ impl Note {
     pub(super) fn plain(text: String) -> Self {
         Self { colour: None, text }
     }
+
+    fn width(&self) -> usize {
+        text_width(&self.text, 12) + 22
+    }
 }
 
 pub(super) fn floor_plan(
@@ -119,7 +125,7 @@ pub(super) fn floor_plan(
     let (placed, width, height) = best.expect("there are widths to try");
     let (width, height, metrics) = (*width, *height, metrics(0));
     let top = MARGIN + 2 * LINE + 10;
-    let texts = notes.iter().map(|note| text_width(&note.text, 12) + 22);
+    let texts = notes.iter().map(Note::width);
     let texts = texts.chain([bold_width(title, 16), text_width(subtitle, 12)]);
     let width = texts.chain([width]).max().unwrap_or(0) + 2 * MARGIN;
     let notes_top = top + height + LINE;
@@ -139,15 +145,7 @@ pub(super) fn floor_plan(
     for placed in placed {
         svg.block(placed, (MARGIN, top), &metrics, &cells);
     }
-    for (nth, note) in notes.iter().enumerate() {
-        let y = notes_top + nth * LINE + 10;
-        let mut x = MARGIN;
-        if let Some(colour) = note.colour {
-            svg.rect((x, y - 11), (14, 14), colour, PALE_INK, 2);
-            x += 22;
-        }
-        svg.text(x, y, 12, INK, "start", false, &note.text);
-    }
+    svg.notes(notes, (MARGIN, notes_top));
     svg.finish()
 }
 
@@ -156,91 +154,68 @@ pub(super) struct Square<'a> {
     pub(super) title: String,
     pub(super) names: Vec<String>,
     pub(super) cell: &'a dyn Fn(usize, usize) -> Cell,
+    /// Names of neighbours that belong together, and how many these are: the axes of a square that is too
+    /// large for all names. Empty where there are none.
+    pub(super) groups: Vec<(String, usize)>,
+    pub(super) notes: Vec<Note>,
+}
+
+impl Square<'_> {
+    /// The sides of a cell.
+    fn side(&self) -> usize {
+        match self.names.len() {
+            ..=16 => 38,
+            17..=40 => 26,
+            41..=96 => 14,
+            n => (LARGEST / n).clamp(2, 6),
+        }
+    }
+
+    /// Whether cells are too small for numbers, and the axes for all names.
+    fn is_coarse(&self) -> bool {
+        self.side() < 14
+    }
+
+    /// The room for the axes, to the left and above.
+    fn heads(&self) -> (usize, usize) {
+        match self.is_coarse() {
+            true => (100, 50),
+            false => (34, 34),
+        }
+    }
+
+    fn length(&self) -> usize {
+        self.names.len() * self.side()
+    }
+
+    fn width(&self) -> usize {
+        let notes = self.notes.iter().map(Note::width);
+        let widths = notes.chain([bold_width(&self.title, 14), self.heads().0 + self.length()]);
+        widths.max().unwrap_or(0)
+    }
+
+    fn height(&self) -> usize {
+        let notes = match self.notes.len() {
+            0 => 0,
+            n => (n + 1) * LINE,
+        };
+        LINE + self.heads().1 + self.length() + notes
+    }
 }
 
 /// Squares side by side.
 pub(super) fn squares(squares: &[Square<'_>]) -> String {
-    let side = |square: &Square<'_>| match square.names.len() {
-        ..=16 => 38,
-        17..=40 => 26,
-        41..=96 => 14,
-        _ => 6,
-    };
-    let head = 34;
-    let width_of = |square: &Square<'_>| {
-        (head + square.names.len() * side(square)).max(bold_width(&square.title, 14))
-    };
     let width: usize = squares
         .iter()
-        .map(|square| width_of(square) + 2 * MARGIN)
+        .map(|square| square.width() + 2 * MARGIN)
         .sum();
-    let heights = squares
-        .iter()
-        .map(|square| square.names.len() * side(square));
-    let height = heights.max().unwrap_or(0) + head + LINE + 2 * MARGIN;
+    let height = squares.iter().map(Square::height).max().unwrap_or(0) + 2 * MARGIN;
     let title = squares.first().map_or("", |square| square.title.as_str());
     let mut svg = Svg::new(width, height, title);
     let mut left = MARGIN;
     for square in squares {
-        let (side, top) = (side(square), MARGIN + LINE + head);
-        svg.text(left, MARGIN + 12, 14, INK, "start", true, &square.title);
-        let size = if side >= 26 { 11 } else { 8 };
-        for (nth, name) in square.names.iter().enumerate() {
-            // Where there is no room for all names, every eighth has to do.
-            if side >= 14 || nth % 8 == 0 {
-                let middle = nth * side + side / 2;
-                svg.text(
-                    left + head + middle,
-                    top - 6,
-                    size,
-                    PALE_INK,
-                    "middle",
-                    false,
-                    name,
-                );
-                svg.text(
-                    left + head - 6,
-                    top + middle + 4,
-                    size,
-                    PALE_INK,
-                    "end",
-                    false,
-                    name,
-                );
-            }
-        }
-        for from in 0..square.names.len() {
-            let cells: Vec<Cell> = (0..square.names.len())
-                .map(|to| (square.cell)(from, to))
-                .collect();
-            let (mut x, y) = (left + head, top + from * side);
-            // Small cells of one colour are one stripe, large ones have a number each.
-            for run in cells.chunk_by(|a, b| side < 14 && a.fill == b.fill) {
-                let (width, fill) = (run.len() * side, run[0].fill);
-                svg.rect(
-                    (x, y),
-                    (width, side),
-                    fill,
-                    if side < 14 { fill } else { WHITE },
-                    0,
-                );
-                if side >= 14 {
-                    let size = if side >= 26 { 12 } else { 8 };
-                    let middle = (x + side / 2, y + side / 2 + size / 3);
-                    svg.text(
-                        middle.0,
-                        middle.1,
-                        size,
-                        run[0].ink,
-                        "middle",
-                        false,
-                        &run[0].text,
-                    );
-                }
-                x += width;
-            }
-        }
-        left += width_of(square) + 2 * MARGIN;
+        svg.square(square, left);
+        left += square.width() + 2 * MARGIN;
     }
     svg.finish()
 }
@@ -305,6 +280,104 @@ impl Svg {
              text-anchor=\"{anchor}\">{}</text>",
             escaped(text)
         );
+    }
+
+    fn notes(&mut self, notes: &[Note], (left, top): (usize, usize)) {
+        for (nth, note) in notes.iter().enumerate() {
+            let y = top + nth * LINE + 10;
+            let mut x = left;
+            if let Some(colour) = note.colour {
+                self.rect((x, y - 11), (14, 14), colour, PALE_INK, 2);
+                x += 22;
+            }
+            self.text(x, y, 12, INK, "start", false, &note.text);
+        }
+    }
+
+    fn square(&mut self, square: &Square<'_>, left: usize) {
+        let (head, above) = square.heads();
+        let corner = (left + head, MARGIN + LINE + above);
+        self.text(left, MARGIN + 12, 14, INK, "start", true, &square.title);
+        match square.is_coarse() {
+            true => self.coarse_axes(square, left, corner),
+            false => self.all_names(square, corner),
+        }
+        for from in 0..square.names.len() {
+            self.row(square, from, (corner.0, corner.1 + from * square.side()));
+        }
+        let below = corner.1 + square.length() + LINE;
+        self.notes(&square.notes, (left, below));
+    }
+
+    fn all_names(&mut self, square: &Square<'_>, (left, top): (usize, usize)) {
+        let side = square.side();
+        let size = if side >= 26 { 11 } else { 8 };
+        for (nth, name) in square.names.iter().enumerate() {
+            let middle = nth * side + side / 2;
+            let (x, y) = (left + middle, top + middle + 4);
+            self.text(x, top - 6, size, PALE_INK, "middle", false, name);
+            self.text(left - 6, y, size, PALE_INK, "end", false, name);
+        }
+    }
+
+    /// Some of the names, and beyond them the groups, with a line where one ends.
+    fn coarse_axes(&mut self, square: &Square<'_>, edge: usize, (left, top): (usize, usize)) {
+        let side = square.side();
+        let step = (side * 8..).step_by(side * 8).find(|length| *length >= 40);
+        let step = step.map_or(1, |length| length / side);
+        for (nth, name) in square.names.iter().enumerate().step_by(step) {
+            let start = nth * side;
+            self.text(left + start, top - 6, 10, PALE_INK, "start", false, name);
+            self.text(left - 6, top + start + 10, 10, PALE_INK, "end", false, name);
+        }
+        let mut first = 0;
+        let mut free = (0, 0);
+        for (name, n) in &square.groups {
+            let (start, length) = (first * side, n * side);
+            // A name that does not fit beside the one before is left out.
+            if start >= free.0 {
+                self.text(left + start, top - 22, 12, INK, "start", true, name);
+                free.0 = start + bold_width(name, 12) + 8;
+            }
+            if start >= free.1 {
+                self.text(edge, top + start + 11, 12, INK, "start", true, name);
+                free.1 = start + LINE;
+            }
+            self.rect(
+                (left + start, top - 19),
+                (length.saturating_sub(4), 2),
+                INK,
+                INK,
+                0,
+            );
+            self.rect(
+                (left - 40, top + start),
+                (2, length.saturating_sub(4)),
+                INK,
+                INK,
+                0,
+            );
+            first += n;
+        }
+    }
+
+    /// A row of cells: small ones of one colour are one stripe, large ones have a number each.
+    fn row(&mut self, square: &Square<'_>, from: usize, (left, y): (usize, usize)) {
+        let side = square.side();
+        let cells = (0..square.names.len()).map(|to| (square.cell)(from, to));
+        let cells: Vec<Cell> = cells.collect();
+        let mut x = left;
+        for run in cells.chunk_by(|a, b| square.is_coarse() && a.fill == b.fill) {
+            let (width, fill) = (run.len() * side, run[0].fill);
+            let stroke = if square.is_coarse() { fill } else { WHITE };
+            self.rect((x, y), (width, side), fill, stroke, 0);
+            if !square.is_coarse() {
+                let size = if side >= 26 { 12 } else { 8 };
+                let (x, y) = (x + side / 2, y + side / 2 + size / 3);
+                self.text(x, y, size, run[0].ink, "middle", false, &run[0].text);
+            }
+            x += width;
+        }
     }
 
     fn block(

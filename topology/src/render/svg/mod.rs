@@ -5,13 +5,13 @@
 
 mod draw;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     tables::{dropped, origin, wakes},
     words::{count, cpu_note, level_name, source, summary},
 };
-use crate::{Level, LevelKind, Plan, Pu, Topology, measure::Measured, steal};
+use crate::{Level, LevelKind, Plan, PlanNode, Pu, Topology, measure::Measured, steal};
 use draw::{Cell, N_HEATS, Note, Square, floor_plan, heat, node_colour, squares};
 
 /// The machine as boxes in boxes, a cell for each CPU, a box for each device.
@@ -130,6 +130,7 @@ pub fn steal_matrix(plan: &Plan) -> String {
     let names: Vec<String> = plan.ps.iter().map(|p| p.index.to_string()).collect();
     let ranks: Vec<Vec<usize>> = (0..plan.ps.len()).map(|p| steal::ranks(plan, p)).collect();
     let most = ranks.iter().flatten().copied().max().unwrap_or(0);
+    let node = |node: &PlanNode| (format!("node {}", node.os_id), node.ps.len());
     let square = Square {
         title: "Steal order: thief down, victim across, 1 is the nearest level".to_owned(),
         names,
@@ -137,8 +138,26 @@ pub fn steal_matrix(plan: &Plan) -> String {
             0 => Cell::dark("", ""),
             rank => Cell::new(&rank.to_string(), "", heat(rank - 1, most)),
         },
+        groups: plan.nodes.iter().map(node).collect(),
+        notes: (0..most).map(|rank| level_note(plan, rank, most)).collect(),
     };
     squares(&[square])
+}
+
+/// The things that a thief shares with its victims of one rank, where Ps differ all that occur.
+fn level_note(plan: &Plan, rank: usize, n_ranks: usize) -> Note {
+    let levels = plan.ps.iter().filter_map(|p| p.levels.get(rank));
+    let shared: BTreeSet<(LevelKind, u32)> = levels.map(|l| (l.kind, l.distance)).collect();
+    let text = |(kind, distance): &(LevelKind, u32)| match kind {
+        LevelKind::Remote => format!("another node at distance {distance}, past the gate"),
+        kind => format!("same {}", level_name(*kind)),
+    };
+    let texts: BTreeSet<String> = shared.iter().map(text).collect();
+    let texts: Vec<String> = texts.into_iter().collect();
+    Note {
+        colour: Some(heat(rank, n_ranks)),
+        text: format!("{}. {}", rank + 1, texts.join(", or ")),
+    }
 }
 
 /// The distances between the nodes, and beside them the measured times.
@@ -158,6 +177,8 @@ pub fn distances(topology: &Topology, measured: Option<&Measured>) -> String {
         title: format!("Distances between nodes ({})", origin(topology)),
         names: node_names.collect(),
         cell: &slit,
+        groups: Vec::new(),
+        notes: Vec::new(),
     }];
     let ns_cells: Vec<_> = measured
         .into_iter()
@@ -192,6 +213,8 @@ pub fn distances(topology: &Topology, measured: Option<&Measured>) -> String {
                 .map(|group| group.name.clone())
                 .collect(),
             cell,
+            groups: Vec::new(),
+            notes: Vec::new(),
         }
     }));
     squares(&parts)
