@@ -252,6 +252,19 @@ fn the_doctor_ends_as_it_finds() {
 }
 
 #[test]
+fn the_doctor_says_of_a_machine_elsewhere_what_can_be_said() {
+    let container = format!("--recorded={}", machine_file("container.json"));
+    expect("cli-doctor.txt", &good(&["doctor", &container]));
+    // A quota of 3.5 CPUs is worth a warning.
+    ends(&["doctor", &container, "--strict"], 1);
+    let described = json(&["doctor", TWO]);
+    assert_eq!(described["host"], serde_json::Value::Null);
+    assert_eq!(described["findings"][0]["check"], "kernel");
+    assert_eq!(described["findings"][0]["status"], "unknown");
+    assert!(bad(&["doctor", "--recorded=/no/such/file"]).contains("/no/such/file"));
+}
+
+#[test]
 fn two_machines_differ_or_not() {
     let file = machine_file("qemu-4-nodes.json");
     assert_eq!(good(&["diff", &file, &file]), "");
@@ -639,6 +652,16 @@ fn top_shows_rates_until_the_process_has_ended() {
         .collect();
     assert_eq!(lines[1]["runtimes"][0]["ps"][0]["dispatches"], 2000);
 
+    // A child that has ended and was waited for; and a number that no process has.
+    let mut child = Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    for gone in [child.id(), u32::MAX] {
+        let error = bad(&["top", &gone.to_string()]);
+        assert_eq!(
+            error,
+            format!("windlass-topology: there is no process {gone}\n")
+        );
+    }
     let error = bad(&["top", &pid]);
     assert!(error.contains("WINDLASS_DEBUG=live=1"), "{error}");
     assert!(bad(&["top", &pid, "--interval=0"]).contains("0.01"));

@@ -2,7 +2,7 @@
 
 use windlass_topology::{
     Topology,
-    doctor::{Finding, Host, Operation, Rlimit, Status, Uring, examine},
+    doctor::{Finding, Host, Operation, Rlimit, Status, Uring, examine, examine_elsewhere},
 };
 
 use crate::util::{Dir, recorded, synthetic};
@@ -285,6 +285,53 @@ fn a_quota_of_a_fraction_is_worth_a_warning() {
     assert!(
         finding.found.contains("3.5 CPUs for 4 processors"),
         "{finding:?}"
+    );
+}
+
+/// The same checks in the same order; those of the machine say the same as there.
+#[test]
+fn elsewhere_the_machine_is_judged_and_the_host_is_not() {
+    let machine = recorded("container.json");
+    let there = examine(&healthy(), &machine);
+    let here = examine_elsewhere(&machine);
+    assert_eq!(here.len(), there.len());
+    let of_the_machine = ["memory", "distances", "devices", "isolcpus", "quota"];
+    for (here, there) in here.iter().zip(&there) {
+        assert_eq!(here.check, there.check);
+        match of_the_machine.contains(&here.check) {
+            true => assert_eq!(here, there),
+            false => assert_eq!(here.status, Status::Unknown, "{here:?}"),
+        }
+    }
+    // Of a machine that was described nobody knows a quota.
+    let described = examine_elsewhere(&synthetic("numa:2 pu:1"));
+    let quota = described.iter().find(|finding| finding.check == "quota");
+    assert_eq!(quota.unwrap().status, Status::Unknown);
+}
+
+#[test]
+fn nodes_without_memory_and_devices_without_a_node_are_told() {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0-1\n");
+    dir.node(0, "0", 64, "10 20");
+    dir.node(1, "1", 0, "20 10");
+    let machine = || Topology::from_sysfs(dir.path()).unwrap();
+    let memory = about("memory", &healthy(), &machine());
+    assert_eq!(memory.status, Status::Note);
+    assert!(memory.found.contains("none on node 1:"), "{memory:?}");
+
+    dir.pci("0000:01:00.0", "0x020000", "1", "1");
+    let devices = about("devices", &healthy(), &machine());
+    assert_eq!(
+        (devices.status, devices.found.as_str()),
+        (Status::Good, "1, each on a known node")
+    );
+    dir.pci("0000:02:00.0", "0x030000", "-1", "0-1");
+    let devices = about("devices", &healthy(), &machine());
+    assert_eq!(devices.status, Status::Note);
+    assert!(
+        devices.found.ends_with("no node for 0000:02:00.0"),
+        "{devices:?}"
     );
 }
 

@@ -80,8 +80,11 @@ Examples:
   windlass-topology limits
   taskset -c 0-3 windlass-topology limits")]
     Limits(Limits),
-    /// Whether this host is fit for windlass; exit code 1 if it is not
+    /// Whether a host is fit for windlass; exit code 1 if it is not
     #[command(after_help = "\
+Of a machine that is elsewhere its nodes, devices and limits are judged. What only its kernel can say is
+listed: run doctor there.
+
 Exit code: 0 if windlass works as meant, 1 if something fails (with --strict also if something is
 only slower or smaller than it could be), 2 for a wrong command line.")]
     Doctor(Doctor),
@@ -349,6 +352,8 @@ pub(crate) struct Doctor {
     #[arg(long)]
     pub(crate) strict: bool,
 
+    #[command(flatten)]
+    pub(crate) input: Input,
     #[command(flatten)]
     pub(crate) look: Look<Format>,
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use windlass_topology::{
     Plan, Topology,
     diff::diff,
-    doctor::{Host, Status, examine},
+    doctor::{Host, Status, examine, examine_elsewhere},
     export,
     limits::cpu_limits,
     measure, render,
@@ -210,11 +210,14 @@ fn doctor(args: &args::Doctor) -> Result<Outcome, String> {
     struct Body<'a> {
         findings: &'a [windlass_topology::doctor::Finding],
         worst: Status,
-        host: &'a Host,
+        host: Option<&'a Host>,
     }
-    let topology = Topology::detect().map_err(|error| error.to_string())?;
-    let host = Host::read();
-    let findings = examine(&host, &topology);
+    let topology = args.input.machine()?;
+    let host = input::is_this_machine(&topology).then(Host::read);
+    let findings = match &host {
+        Some(host) => examine(host, &topology),
+        None => examine_elsewhere(&topology),
+    };
     let statuses = findings.iter().map(|finding| finding.status);
     let worst = statuses.max().unwrap_or(Status::Good);
     let text = match args.look.format {
@@ -224,7 +227,7 @@ fn doctor(args: &args::Doctor) -> Result<Outcome, String> {
             Body {
                 findings: &findings,
                 worst,
-                host: &host,
+                host: host.as_ref(),
             },
         ),
     };

@@ -171,12 +171,15 @@ fn nodes(topology: &Topology, plan: &Plan, paint: Paint) -> String {
     out
 }
 
-/// A line for each finding, and one for its cure.
+/// A line for each finding, and one for its cure; one line for all that is unknown.
 pub(crate) fn findings(findings: &[Finding], paint: Paint) -> String {
     let mut out = String::new();
-    for finding in findings {
+    let is_unknown = |finding: &&Finding| finding.status == Status::Unknown;
+    let (unknown, known): (Vec<_>, Vec<_>) = findings.iter().partition(is_unknown);
+    for finding in known {
         let status = match finding.status {
             Status::Good => paint.good("ok  "),
+            Status::Unknown => paint.dim("?   "),
             Status::Note => paint.dim("note"),
             Status::Warning => paint.fair("warn"),
             Status::Failure => paint.bad("FAIL"),
@@ -186,6 +189,12 @@ pub(crate) fn findings(findings: &[Finding], paint: Paint) -> String {
             let _ = writeln!(out, "{:22}{} {cure}", "", paint.title("cure:"));
         }
     }
+    if !unknown.is_empty() {
+        let names: Vec<&str> = unknown.iter().map(|finding| finding.check).collect();
+        let _ = writeln!(out, "{}  {}", paint.dim("?   "), names.join(", "));
+        let cure = "run windlass-topology doctor there: only that host can say";
+        let _ = writeln!(out, "{:22}{} {cure}", "", paint.title("cure:"));
+    }
     let count = |status| {
         findings
             .iter()
@@ -194,11 +203,15 @@ pub(crate) fn findings(findings: &[Finding], paint: Paint) -> String {
     };
     let _ = writeln!(
         out,
-        "{} ok, {} to know, {} to improve, {} to repair",
+        "{} ok, {} to know, {} to improve, {} to repair{}",
         count(Status::Good),
         count(Status::Note),
         count(Status::Warning),
-        count(Status::Failure)
+        count(Status::Failure),
+        match unknown.len() {
+            0 => String::new(),
+            n => format!(", {n} unknown"),
+        }
     );
     out
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 pub use host::{Host, Rlimit};
 pub use uring::{Operation, Uring};
 
-use crate::{DistanceOrigin, Distances, Topology, format_cpu_list};
+use crate::{DistanceOrigin, Distances, Node, Topology, format_cpu_list};
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,6 +33,8 @@ pub struct Finding {
 pub enum Status {
     /// As it should be.
     Good,
+    /// The machine is elsewhere, and what is known of it does not say.
+    Unknown,
     /// Worth knowing, nothing to do.
     Note,
     /// It costs speed, or will end large runs.
@@ -57,28 +59,69 @@ pub enum Status {
 /// ```
 #[must_use]
 pub fn examine(host: &Host, topology: &Topology) -> Vec<Finding> {
-    vec![
-        release(host),
-        ring(host),
-        required(host),
-        optional(host),
-        seccomp(host),
-        guards(host),
-        overcommit(host),
-        membarrier(host),
-        mbind(host, topology),
-        distances(topology),
-        numa_balancing(host, topology),
-        thp(host),
-        memlock(host),
-        nofile(host),
-        nproc(host),
-        isolation(topology),
-        quota(topology),
-        priorities(host),
-        clock(host),
-        mitigations(host),
-    ]
+    let run = |check: &Check| match check {
+        Check::OfHost(check) => check(host, topology),
+        Check::OfMachine(check) => check(topology),
+    };
+    CHECKS.iter().map(run).collect()
+}
+
+/// Runs the checks of a machine that is elsewhere, or that was described. Those that ask its kernel or a
+/// process there end with [`Status::Unknown`].
+///
+/// # Examples
+///
+/// ```
+/// use windlass_topology::{Topology, doctor::{Status, examine_elsewhere}};
+///
+/// let machine = Topology::synthetic("numa:2 core:2 pu:1")?;
+/// let findings = examine_elsewhere(&machine);
+/// let kernel = findings.iter().find(|finding| finding.check == "kernel").unwrap();
+/// assert_eq!(kernel.status, Status::Unknown);
+/// # Ok::<(), windlass_topology::Error>(())
+/// ```
+#[must_use]
+pub fn examine_elsewhere(topology: &Topology) -> Vec<Finding> {
+    let nobody = Host::default();
+    let run = |check: &Check| match check {
+        Check::OfHost(check) => unknown(check(&nobody, topology).check),
+        Check::OfMachine(check) => check(topology),
+    };
+    CHECKS.iter().map(run).collect()
+}
+
+enum Check {
+    OfHost(fn(&Host, &Topology) -> Finding),
+    OfMachine(fn(&Topology) -> Finding),
+}
+
+const CHECKS: [Check; 22] = [
+    Check::OfHost(|host, _| release(host)),
+    Check::OfHost(|host, _| ring(host)),
+    Check::OfHost(|host, _| required(host)),
+    Check::OfHost(|host, _| optional(host)),
+    Check::OfHost(|host, _| seccomp(host)),
+    Check::OfHost(|host, _| guards(host)),
+    Check::OfHost(|host, _| overcommit(host)),
+    Check::OfHost(|host, _| membarrier(host)),
+    Check::OfHost(mbind),
+    Check::OfMachine(memory),
+    Check::OfMachine(distances),
+    Check::OfMachine(devices),
+    Check::OfHost(numa_balancing),
+    Check::OfHost(|host, _| thp(host)),
+    Check::OfHost(|host, _| memlock(host)),
+    Check::OfHost(|host, _| nofile(host)),
+    Check::OfHost(|host, _| nproc(host)),
+    Check::OfMachine(isolation),
+    Check::OfMachine(quota),
+    Check::OfHost(|host, _| priorities(host)),
+    Check::OfHost(|host, _| clock(host)),
+    Check::OfHost(|host, _| mitigations(host)),
+];
+
+fn unknown(check: &'static str) -> Finding {
+    finding(check, Status::Unknown, "only that host can say")
 }
 
 fn finding(check: &'static str, status: Status, found: impl Into<String>) -> Finding {
@@ -257,6 +300,40 @@ fn distances(topology: &Topology) -> Finding {
     }
 }
 
+/// Nodes whose Ps live from the memory of others.
+fn memory(topology: &Topology) -> Finding {
+    let has_cpus_alone = |node: &&Node| !node.cpus.is_empty() && !node.has_memory;
+    let poor = topology.nodes().iter().filter(has_cpus_alone);
+    let poor: Vec<usize> = poor.map(|node| node.os_id as usize).collect();
+    if poor.is_empty() {
+        finding("memory", Status::Good, "every node with CPUs has some")
+    } else {
+        let found = format!(
+            "none on node {}: Ps there use that of the nearest node",
+            format_cpu_list(&poor)
+        );
+        finding("memory", Status::Note, found)
+            .cure("a memory module in each socket; after that, the firmware's settings of memory")
+    }
+}
+
+/// Devices that nothing can be near to.
+fn devices(topology: &Topology) -> Finding {
+    let devices = topology.devices();
+    let lost = devices.iter().filter(|device| device.node.is_none());
+    let lost: Vec<&str> = lost.map(|device| device.name.as_str()).collect();
+    if !lost.is_empty() {
+        let found = format!("the firmware names no node for {}", lost.join(" "));
+        finding("devices", Status::Note, found)
+            .cure("newer firmware; irqbalance and Topology::near cannot place what uses them")
+    } else if devices.is_empty() {
+        finding("devices", Status::Good, "none known")
+    } else {
+        let found = format!("{}, each on a known node", devices.len());
+        finding("devices", Status::Good, found)
+    }
+}
+
 fn numa_balancing(host: &Host, topology: &Topology) -> Finding {
     match (host.numa_balancing, topology.nodes().len()) {
         (Some(0), _) => finding("numa_balancing", Status::Good, "off"),
@@ -358,7 +435,7 @@ fn isolation(topology: &Topology) -> Finding {
 
 fn quota(topology: &Topology) -> Finding {
     let Some(limits) = topology.limits() else {
-        return finding("quota", Status::Note, "unknown");
+        return unknown("quota");
     };
     let processors = limits.processors();
     match limits.quota {
