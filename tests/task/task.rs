@@ -180,6 +180,24 @@ fn a_destructor_may_wait_and_spawn_during_a_panic() {
     });
 }
 
+/// A chain of goroutines that hand over begins when a sleeper wakes: it has not used up its slice while its P slept. Once
+/// in many times the thread may be preempted here for longer than a slice.
+#[test]
+fn a_yield_after_a_sleep_runs_a_spawned_goroutine() {
+    let _guard = hang_guard();
+    let is_run_at_once = run(1, || {
+        (0..20).any(|_| {
+            sleep(Duration::from_millis(1));
+            let spawned = spawn(|| ());
+            yield_now();
+            let is_run = spawned.is_finished();
+            spawned.join().unwrap();
+            is_run
+        })
+    });
+    assert!(is_run_at_once, "20 of 20 ran at a later yield");
+}
+
 #[test]
 fn is_finished_tells_the_end() {
     run(2, || {
@@ -1553,6 +1571,7 @@ crate::inside::tests! {
     a_panic_is_not_seen_by_other_goroutines: "it reads an atomic in a loop without a call",
     a_goroutine_may_catch_its_own_panics / 10,
     a_destructor_may_wait_and_spawn_during_a_panic: "a destructor that waits ends a simulation",
+    a_yield_after_a_sleep_runs_a_spawned_goroutine,
     is_finished_tells_the_end,
     names_and_ids,
     handles_show_their_task,

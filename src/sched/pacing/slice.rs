@@ -10,7 +10,7 @@ use crate::util::ladder;
 /// The time slice of the current chain of a P.
 #[derive(Debug)]
 pub(crate) struct Slice {
-    /// When the goroutine that began the chain was dispatched.
+    /// When the chain began.
     start_ns: Cell<u64>,
     limit_ns: Cell<u64>,
     /// Whether operations have completed since the last tick.
@@ -26,7 +26,7 @@ impl Slice {
         }
     }
 
-    /// A goroutine that did not come from runnext is dispatched.
+    /// A goroutine that did not come from runnext is dispatched, or nothing is left to run: the next one begins a chain.
     #[inline(always)]
     pub(crate) fn begin(&self, now_ns: u64) {
         self.start_ns.set(now_ns);

@@ -135,6 +135,8 @@ fn find_runnable_slow(m: &M, p: &P) -> SlowFind {
     p.note_run();
     p.local.pace.measure_next();
     p.run_from(now_ns);
+    // The last chain has ended. A goroutine that becomes runnable from now on begins another, also in runnext.
+    p.local.slice.begin(now_ns);
     if let Some(g) = m.handed_work.take() {
         return SlowFind::Run(g);
     }

@@ -71,7 +71,11 @@ impl P {
     pub(crate) fn count_awake(&self) -> u64 {
         self.trace_if(EventKind::Awake);
         let stats = &self.stats;
-        let slept_ns = clock::now_ns().saturating_sub(stats.asleep_since_ns.get());
+        let now_ns = clock::now_ns();
+        // No slice lasts through a sleep.
+        self.local.pace.set_now_ns(now_ns);
+        self.local.slice.begin(now_ns);
+        let slept_ns = now_ns.saturating_sub(stats.asleep_since_ns.get());
         stats.idle_ns.add(slept_ns);
         stats.asleep_since_ns.set(0);
         self.local.batches.run_from(clock::ticks());
