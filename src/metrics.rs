@@ -253,7 +253,7 @@ pub struct PMetrics {
     pub parks: u64,
     /// Times that the P's thread went to sleep. (tokio: `park_count`)
     pub idles: u64,
-    /// How long it has slept in all. (Go: `/cpu/classes/idle`; tokio has its complement,
+    /// How long it has slept in all, until now; never less than in an earlier reading. (Go: `/cpu/classes/idle`; tokio has its complement,
     /// `busy_duration`)
     pub idle_time: Duration,
     /// Times that this P woke another P.
@@ -372,11 +372,6 @@ impl PMetrics {
     pub(crate) fn of(p: &P) -> PMetrics {
         let s = &p.stats;
         let r = &p.poller.counts;
-        let since_ns = s.asleep_since_ns.get();
-        let asleep_ns = match since_ns {
-            0 => 0,
-            _ => clock::now_ns().saturating_sub(since_ns),
-        };
         PMetrics {
             dispatches: s.dispatches.get(),
             runnext_dispatches: s.runnext_dispatches.get(),
@@ -385,7 +380,7 @@ impl PMetrics {
             finished: s.finished.get(),
             parks: s.parks.get(),
             idles: s.idles.get(),
-            idle_time: Duration::from_nanos(s.idle_ns.get() + asleep_ns),
+            idle_time: Duration::from_nanos(s.slept.until_now_ns(clock::now_ns)),
             wakes: s.wakes_sent.get(),
             wakes_received: s.wakes_received.get(),
             wakes_useless: s.wakes_useless.get(),

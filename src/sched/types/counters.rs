@@ -3,7 +3,7 @@
 use super::steal_levels::N_LEVELS;
 use crate::loom::native::atomic::AtomicU64;
 use crate::sched::numa::policy::N_DENIALS;
-use crate::util::counter::Counter;
+use crate::util::counter::{Counter, SleptTime};
 use crate::util::histogram::Times;
 
 /// Counters of a P. Written by the M that holds it, read by any thread.
@@ -42,8 +42,8 @@ pub(crate) struct Stats {
     pub(crate) cancels: Counter,
     pub(crate) wakes_received: Counter,
     pub(crate) wakes_useless: Counter,
-    /// Time asleep up to the last wake-up; since when its M sleeps, 0 while it is awake.
-    pub(crate) idle_ns: Counter,
+    /// Time that its M slept; since when it sleeps, 0 while it is awake.
+    pub(crate) slept: SleptTime,
     pub(crate) asleep_since_ns: Counter,
     /// CPU time of goroutines here, and how long each ran at a time, if that is measured.
     pub(crate) cpu_ns: Counter,

@@ -64,7 +64,9 @@ impl P {
         if self.local.samples.note_sleep(stats.dispatches.get()) {
             stats.wakes_useless.add(1);
         }
-        stats.asleep_since_ns.set(clock::now_ns());
+        let now_ns = clock::now_ns();
+        stats.slept.begin(now_ns);
+        stats.asleep_since_ns.set(now_ns);
     }
 
     /// Its M is awake again. Returns how long it has slept.
@@ -76,7 +78,7 @@ impl P {
         self.local.pace.set_now_ns(now_ns);
         self.local.slice.begin(now_ns);
         let slept_ns = now_ns.saturating_sub(stats.asleep_since_ns.get());
-        stats.idle_ns.add(slept_ns);
+        stats.slept.end(now_ns);
         stats.asleep_since_ns.set(0);
         self.local.batches.run_from(clock::ticks());
         slept_ns
