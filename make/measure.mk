@@ -28,3 +28,9 @@ benchmarks: setup ## measures all rows of docs/BENCHMARKS.md anew, and renders i
 # RESULTS="FILE .." shows other results than those checked in.
 benchmarks-page: setup ## renders docs/BENCHMARKS.md and its charts from docs/benchmarks/*.json
 	$(CARGO) run -q -p windlass-benches --bin render -- $(RESULTS)
+
+# The same tables each time: the simulation has a clock and random numbers of its own. Optimised is the library
+# alone: all that its tests link would take longer than the simulation.
+theory: setup ## writes the tables of docs/NUMA.md, "Policy against theory", by formulas and by simulation
+	WINDLASS_BLESS=1 $(CARGO) test -p windlass --features $(TEST_FEATURES) --config 'profile.dev.package.windlass.opt-level=2' \
+		--lib -- the_docs_have_the_tables

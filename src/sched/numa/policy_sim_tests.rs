@@ -1,5 +1,5 @@
-//! A simulation of a large machine: 8 nodes of 128 Ps each, with a clock and random numbers of its
-//! own.
+//! A simulation of large machines, with a clock and random numbers of its own. The tests here have 8 nodes
+//! of 128 Ps each; `theory` has those for which queueing theory has formulas.
 //!
 //! Every decision about nodes is made by `policy`, called as the scheduler calls it; only the
 //! durations are invented. A goroutine computes for some microseconds and ends. A P whose goroutine
@@ -18,7 +18,6 @@ use crate::util::random::Random;
 
 const NODES: usize = 8;
 const PS_PER_NODE: usize = 128;
-const PS: usize = NODES * PS_PER_NODE;
 
 const SPIN_NS: u64 = 20_000;
 const LOOK_NS: u64 = 2_000;
@@ -38,8 +37,14 @@ fn distance(a: usize, b: usize) -> u32 {
     }
 }
 
-/// A goroutine: how long it computes. It has no other property.
-type G = u64;
+/// A goroutine.
+#[derive(Clone, Copy, Debug)]
+struct G {
+    /// How long it computes, on a P of full speed.
+    work_ns: u64,
+    /// When it became runnable.
+    since_ns: u64,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Doing {
@@ -125,6 +130,8 @@ enum What {
     Free(usize),
     /// A goroutine arrives at a node from outside, and schedules the next one.
     Arrive(usize),
+    /// The next request of [`Requests`](theory::Requests) arrives.
+    Request,
     Rebalance,
 }
 
@@ -134,17 +141,34 @@ struct Sim {
     events: BinaryHeap<Event>,
     ps: Vec<SimP>,
     nodes: Vec<SimNode>,
+    ps_per_node: usize,
+    distance: fn(usize, usize) -> u32,
+    /// How often slower than others the Ps of each node are.
+    slowness: Vec<u64>,
     random: Random,
     counts: Counts,
+    /// How long each goroutine that has begun had waited.
+    waits_ns: Vec<u64>,
+    requests: Option<theory::Requests>,
     /// Since when some node has more goroutines than its idle and spinning Ps will take.
     surplus_since_ns: Option<u64>,
     /// The mean time between two arrivals at each node; 0 for a node without arrivals.
-    every_ns: [u64; NODES],
+    every_ns: Vec<u64>,
     mean_work_ns: u64,
 }
 
 impl Sim {
     fn new(seed: u64, mean_work_ns: u64) -> Sim {
+        Sim::machine(NODES, PS_PER_NODE, distance, seed, mean_work_ns)
+    }
+
+    fn machine(
+        n_nodes: usize,
+        ps_per_node: usize,
+        distance: fn(usize, usize) -> u32,
+        seed: u64,
+        mean_work_ns: u64,
+    ) -> Sim {
         let p = || SimP {
             ring: VecDeque::new(),
             doing: Doing::Asleep,
@@ -153,19 +177,26 @@ impl Sim {
             came_back_empty: false,
         };
         let node = || SimNode {
-            idle: PS_PER_NODE,
+            idle: ps_per_node,
             ..SimNode::default()
         };
         let mut sim = Sim {
             now_ns: 0,
             n_events: 0,
             events: BinaryHeap::new(),
-            ps: std::iter::repeat_with(p).take(PS).collect(),
-            nodes: std::iter::repeat_with(node).take(NODES).collect(),
+            ps: std::iter::repeat_with(p)
+                .take(n_nodes * ps_per_node)
+                .collect(),
+            nodes: std::iter::repeat_with(node).take(n_nodes).collect(),
+            ps_per_node,
+            distance,
+            slowness: vec![1; n_nodes],
             random: Random::new(seed),
             counts: Counts::default(),
+            waits_ns: Vec::new(),
+            requests: None,
             surplus_since_ns: None,
-            every_ns: [0; NODES],
+            every_ns: vec![0; n_nodes],
             mean_work_ns,
         };
         sim.at(REBALANCE_NS, What::Rebalance);
@@ -179,7 +210,7 @@ impl Sim {
 
     /// Goroutines arrive at a node at a rate that keeps its Ps busy for `percent` of the time.
     fn arrive_at(&mut self, node: usize, percent: u64) {
-        self.every_ns[node] = self.mean_work_ns * 100 / (PS_PER_NODE as u64 * percent);
+        self.every_ns[node] = self.mean_work_ns * 100 / (self.ps_per_node as u64 * percent);
         self.at(0, What::Arrive(node));
     }
 
@@ -197,6 +228,7 @@ impl Sim {
             match what {
                 What::Free(p) => self.find(p),
                 What::Arrive(node) => self.arrive(node),
+                What::Request => self.request(),
                 What::Rebalance => self.rebalance(),
             }
             self.look_for_violations();
@@ -208,7 +240,7 @@ impl Sim {
         let ring = &mut self.ps[p].ring;
         let before = ring.len();
         let value = f(ring);
-        let node = &mut self.nodes[p / PS_PER_NODE];
+        let node = &mut self.nodes[p / self.ps_per_node];
         node.truly_in_rings = node.truly_in_rings + ring.len() - before;
         value
     }
@@ -222,7 +254,7 @@ impl Sim {
             return;
         }
         let surplus_since_ns = *self.surplus_since_ns.get_or_insert(self.now_ns);
-        for node in self.nodes.iter().filter(|n| n.idle == PS_PER_NODE) {
+        for node in self.nodes.iter().filter(|n| n.idle == self.ps_per_node) {
             let idle_ns = self.now_ns - node.idle_since_ns.max(surplus_since_ns);
             let longest = &mut self.counts.longest_idle_while_needed_ns;
             *longest = idle_ns.max(*longest);
@@ -232,22 +264,31 @@ impl Sim {
     fn arrive(&mut self, node: usize) {
         let every_ns = self.every_ns[node];
         let work_ns = self.about(self.mean_work_ns);
-        // A running P of the node spawned it; if the chosen P does not run, it comes from outside.
-        let first = node * PS_PER_NODE + self.random.below(PS_PER_NODE);
-        if self.ps[first].doing == Doing::Running {
-            self.spawn(first, work_ns);
-        } else {
-            self.nodes[node].queue.push_back(work_ns);
-            self.wake_in(node);
-        }
+        self.arrive_on(
+            node * self.ps_per_node + self.random.below(self.ps_per_node),
+            work_ns,
+        );
         let next_ns = self.now_ns + self.about(every_ns).max(1);
         self.at(next_ns, What::Arrive(node));
     }
 
+    /// A running P spawned a goroutine; if this one does not run, it comes from outside.
+    fn arrive_on(&mut self, p: usize, work_ns: u64) {
+        let since_ns = self.now_ns;
+        let g = G { work_ns, since_ns };
+        if self.ps[p].doing == Doing::Running {
+            self.spawn(p, g);
+        } else {
+            let node = p / self.ps_per_node;
+            self.nodes[node].queue.push_back(g);
+            self.wake_in(node);
+        }
+    }
+
     /// A goroutine on `p` spawns another.
-    fn spawn(&mut self, p: usize, work_ns: u64) {
-        let node = p / PS_PER_NODE;
-        self.with_ring(p, |ring| ring.push_back(work_ns));
+    fn spawn(&mut self, p: usize, g: G) {
+        let node = p / self.ps_per_node;
+        self.with_ring(p, |ring| ring.push_back(g));
         if self.ps[p].ring.len() > QUEUE {
             let half: Vec<G> = self.with_ring(p, |ring| ring.drain(..QUEUE / 2).collect());
             self.nodes[node].queue.extend(half);
@@ -264,7 +305,7 @@ impl Sim {
         let len = self.ps[p].ring.len();
         let before = std::mem::replace(&mut self.ps[p].published, len);
         self.ps[p].published_at_ns = self.now_ns;
-        let node = &mut self.nodes[p / PS_PER_NODE];
+        let node = &mut self.nodes[p / self.ps_per_node];
         node.in_rings = node.in_rings + len - before;
     }
 
@@ -285,12 +326,11 @@ impl Sim {
     }
 
     /// The other nodes, nearest first.
-    fn neighbours(node: usize) -> [usize; NODES - 1] {
-        let mut others = [0; NODES - 1];
-        for (i, other) in others.iter_mut().enumerate() {
-            *other = (node + 1 + i) % NODES;
-        }
-        others.sort_by_key(|&other| distance(node, other));
+    fn neighbours(&self, node: usize) -> Vec<usize> {
+        let n_nodes = self.nodes.len();
+        let others = (1..n_nodes).map(|i| (node + i) % n_nodes);
+        let mut others: Vec<usize> = others.collect();
+        others.sort_by_key(|&other| (self.distance)(node, other));
         others
     }
 
@@ -299,10 +339,10 @@ impl Sim {
         let here = WakeView {
             spinning: n.spinning as u32,
             any_idle: n.idle > 0,
-            n_ps: PS_PER_NODE,
+            n_ps: self.ps_per_node,
         };
         let backlog = || self.view(node).runnable;
-        let others = Sim::neighbours(node).into_iter();
+        let others = self.neighbours(node).into_iter();
         let others = others.filter(|&o| self.nodes[o].spinning == 0 && self.nodes[o].idle > 0);
         match whom_to_wake(here, backlog, others) {
             Wake::Nobody => {}
@@ -312,8 +352,9 @@ impl Sim {
     }
 
     fn wake_one(&mut self, node: usize) {
-        let first = node * PS_PER_NODE;
-        let sleeper = (first..first + PS_PER_NODE).find(|&p| self.ps[p].doing == Doing::Asleep);
+        let first = node * self.ps_per_node;
+        let sleeper =
+            (first..first + self.ps_per_node).find(|&p| self.ps[p].doing == Doing::Asleep);
         let Some(p) = sleeper else { return };
         self.nodes[node].idle -= 1;
         self.nodes[node].spinning += 1;
@@ -324,7 +365,7 @@ impl Sim {
 
     /// The steps of an M without a goroutine.
     fn find(&mut self, p: usize) {
-        let node = p / PS_PER_NODE;
+        let node = p / self.ps_per_node;
         match self.ps[p].doing {
             Doing::Running => self.counts.ended += 1,
             // It counts as a spinner already.
@@ -339,7 +380,7 @@ impl Sim {
         }
         self.publish(p);
         if self.ps[p].doing == Doing::Running {
-            let n_busy = PS_PER_NODE - self.nodes[node].idle;
+            let n_busy = self.ps_per_node - self.nodes[node].idle;
             if !may_spin(self.nodes[node].spinning, n_busy) {
                 return self.sleep(p);
             }
@@ -362,8 +403,8 @@ impl Sim {
         if let Some(g) = self.with_ring(p, VecDeque::pop_front) {
             return Some(g);
         }
-        let node = &mut self.nodes[p / PS_PER_NODE];
-        let share = (node.queue.len() / PS_PER_NODE + 1)
+        let node = &mut self.nodes[p / self.ps_per_node];
+        let share = (node.queue.len() / self.ps_per_node + 1)
             .min(128)
             .min(node.queue.len());
         node.n_taken += share as u64;
@@ -373,13 +414,15 @@ impl Sim {
         Some(first)
     }
 
-    fn begin(&mut self, p: usize, work_ns: G) {
-        let node = p / PS_PER_NODE;
+    fn begin(&mut self, p: usize, g: G) {
+        let node = p / self.ps_per_node;
         let was_spinning = matches!(self.ps[p].doing, Doing::Spinning { .. });
         self.ps[p].doing = Doing::Running;
         if self.now_ns >= self.ps[p].published_at_ns + PUBLISH_NS {
             self.publish(p);
         }
+        self.waits_ns.push(self.now_ns - g.since_ns);
+        let work_ns = g.work_ns * self.slowness[node];
         self.at(self.now_ns + work_ns, What::Free(p));
         if was_spinning {
             self.nodes[node].spinning -= 1;
@@ -390,16 +433,16 @@ impl Sim {
     }
 
     fn has_work_near(&self, p: usize) -> bool {
-        let node = p / PS_PER_NODE;
-        let mut rings = self.ps[node * PS_PER_NODE..(node + 1) * PS_PER_NODE].iter();
+        let node = p / self.ps_per_node;
+        let mut rings = self.ps[node * self.ps_per_node..(node + 1) * self.ps_per_node].iter();
         !self.nodes[node].queue.is_empty() || rings.any(|p| !p.ring.is_empty())
     }
 
     /// A sweep of its own node; a second one would find the same, because no time passes.
     fn steal_near(&mut self, p: usize) -> Option<G> {
-        let first = p / PS_PER_NODE * PS_PER_NODE;
-        let start = self.random.below(PS_PER_NODE);
-        let all = (0..PS_PER_NODE).map(|i| first + (start + i) % PS_PER_NODE);
+        let first = p / self.ps_per_node * self.ps_per_node;
+        let start = self.random.below(self.ps_per_node);
+        let all = (0..self.ps_per_node).map(|i| first + (start + i) % self.ps_per_node);
         let victim = { all }.find(|&v| !self.ps[v].ring.is_empty())?;
         let n = self.ps[victim].ring.len().div_ceil(2);
         self.counts.stolen_near += n as u64;
@@ -411,7 +454,7 @@ impl Sim {
     }
 
     fn steal_far(&mut self, p: usize) -> Option<G> {
-        let node = p / PS_PER_NODE;
+        let node = p / self.ps_per_node;
         let own = OwnView {
             dry_sweeps: LOCAL_SWEEPS,
             ring_has_work: false,
@@ -421,12 +464,16 @@ impl Sim {
             return None;
         }
         self.ps[p].came_back_empty = false;
-        let mut lines = [0; NODES];
+        let mut lines = vec![0; self.nodes.len()];
         let mut was_let_in = false;
-        for victim in Sim::neighbours(node) {
+        for victim in self.neighbours(node) {
             lines[victim] += 1;
             let view = self.view(victim);
-            match may_steal_remote(view, distance(node, victim), self.nodes[node].starved) {
+            match may_steal_remote(
+                view,
+                (self.distance)(node, victim),
+                self.nodes[node].starved,
+            ) {
                 Verdict::Nothing => continue,
                 Verdict::Denied(_) => {
                     self.counts.denials += 1;
@@ -455,9 +502,9 @@ impl Sim {
         let n = remote_batch(self.nodes[victim].queue.len(), n_idle);
         self.nodes[victim].n_taken += n as u64;
         let mut taken: Vec<G> = self.nodes[victim].queue.drain(..n).collect();
-        let start = self.random.below(PS_PER_NODE);
-        for i in 0..PS_PER_NODE {
-            let from = victim * PS_PER_NODE + (start + i) % PS_PER_NODE;
+        let start = self.random.below(self.ps_per_node);
+        for i in 0..self.ps_per_node {
+            let from = victim * self.ps_per_node + (start + i) % self.ps_per_node;
             if !taken.is_empty() {
                 break;
             }
@@ -479,12 +526,14 @@ impl Sim {
     }
 
     fn sleep(&mut self, p: usize) {
-        let node = p / PS_PER_NODE;
+        let node = p / self.ps_per_node;
         let is_starved = self.nodes[node].starved;
         let may_steal = |other: usize| {
-            may_steal_remote(self.view(other), distance(node, other), is_starved) == Verdict::Pass
+            may_steal_remote(self.view(other), (self.distance)(node, other), is_starved)
+                == Verdict::Pass
         };
-        let far = !self.ps[p].came_back_empty && (0..NODES).any(|n| n != node && may_steal(n));
+        let far =
+            !self.ps[p].came_back_empty && (0..self.nodes.len()).any(|n| n != node && may_steal(n));
         if far || self.has_work_near(p) {
             self.at(self.now_ns + LOOK_NS, What::Free(p));
             return;
@@ -499,7 +548,7 @@ impl Sim {
 
     /// Sysmon's round: `sched::monitor::rebalance`.
     fn rebalance(&mut self) {
-        for p in 0..PS {
+        for p in 0..self.ps.len() {
             self.publish(p);
         }
         for node in &mut self.nodes {
@@ -512,17 +561,19 @@ impl Sim {
                 node.waiting_since_ns = self.now_ns;
             }
         }
-        for node in 0..NODES {
+        for node in 0..self.nodes.len() {
             let view = self.view(node);
             let mut wanted = if needs_help(view) { view.runnable } else { 0 };
-            for other in Sim::neighbours(node) {
+            for other in self.neighbours(node) {
                 let o = &mut self.nodes[other];
                 if wanted == 0 || o.spinning != 0 || o.idle == 0 {
                     continue;
                 }
-                let idle_ns = match o.idle {
-                    PS_PER_NODE => self.now_ns - o.idle_since_ns,
-                    _ => 0,
+                let all_idle = o.idle == self.ps_per_node;
+                let idle_ns = if all_idle {
+                    self.now_ns - o.idle_since_ns
+                } else {
+                    0
                 };
                 o.starved |= is_starved(idle_ns, true);
                 self.wake_one(other);
@@ -615,3 +666,6 @@ fn the_simulation_is_the_same_each_time() {
     assert_eq!(run(8), run(8));
     assert_ne!(run(8), run(9));
 }
+
+#[path = "policy_theory_tests.rs"]
+mod theory;
