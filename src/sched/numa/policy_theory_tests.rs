@@ -263,14 +263,13 @@ fn the_gate_keeps_the_mean_of_one_queue() {
     }
 }
 
-const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/NUMA.md");
 const BEGIN: &str = "<!-- written by `make theory` -->\n";
 const END: &str = "<!-- to here -->\n";
 
 /// The page has the values of the formulas; with `WINDLASS_BLESS` all tables are written anew, which takes minutes.
 #[test]
 fn the_docs_have_the_tables() {
-    let mut docs = std::fs::read_to_string(DOCS).unwrap();
+    let mut docs = include_str!("../../../docs/NUMA.md").to_owned();
     let (before, rest) = docs
         .split_once(BEGIN)
         .expect("a mark where the tables begin");
@@ -278,7 +277,8 @@ fn the_docs_have_the_tables() {
     if std::env::var_os("WINDLASS_BLESS").is_some() {
         let tables = [needed_table(), even_table(), skewed_table(), slow_table()].join("\n");
         docs = format!("{before}{BEGIN}\n{tables}\n{END}{after}");
-        std::fs::write(DOCS, &docs).unwrap();
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/NUMA.md");
+        std::fs::write(page, &docs).unwrap();
     }
     for n_ps in [98, 100, 104, 112, 120, 128] {
         let one_us = mean_of_pools_us(&[Pool::of(n_ps)], &[1.0]);
