@@ -29,7 +29,7 @@
 
 use super::spare;
 use crate::g::header::GRef;
-use crate::loom::native::atomic::{Ordering, fence};
+use crate::loom::native::atomic::Ordering;
 use crate::sched::queue::handed_work::Posted;
 use crate::sched::types::current;
 use crate::sched::types::events::EventKind;
@@ -144,8 +144,6 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
 
 /// Wakes `m` if it sleeps with its P: a goroutine was posted to it.
 fn wake_sleeper(m: &Carrier) {
-    // ORDERING: the sleeper goes idle and then checks for handed work.
-    fence(Ordering::SeqCst);
     let Some(p) = m.last_p() else { return };
     let idle = &m.sched().node_of(p).idle;
     if idle.claim(p.at_in_node) {

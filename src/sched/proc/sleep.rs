@@ -4,7 +4,6 @@
 use super::remote;
 use crate::g::stack::AGE_NS;
 use crate::loom::Ordering;
-use crate::loom::after_seq_cst;
 use crate::loom::native::futex;
 use crate::sched::queue::idle;
 use crate::sched::types::m::M;
@@ -26,7 +25,7 @@ pub(crate) fn stop_spinning(m: &M) {
     }
     let was_last = node.idle.stop_spinning();
     chaos::pause(Point::Unspin);
-    if was_last && (!p.runq.is_ring_empty() || has_work_for(sched, p)) {
+    if was_last && (!p.runq.is_ring_empty() || has_queued_work_for(sched, p) || has_own_work(p)) {
         sched.wake_in(node, Some(p));
     }
 }
@@ -44,15 +43,15 @@ pub(super) fn sleep(m: &M, p: &P) {
     let was_spinning = m.spinning.replace(false);
     chaos::pause(Point::Idle);
     node.idle.go_idle(p.at_in_node, was_spinning);
-    sched.n_idle.fetch_add(1, Ordering::SeqCst);
-    // A pusher reads `n_idle` first, so the checks below must come after the increment.
-    after_seq_cst();
+    idle::count_idle(&sched.n_idle);
     chaos::pause(Point::Idle);
     if sched.is_numa() && !was_spinning {
         node.queue.summary.begin_idle();
     }
     let is_wanted = m.handed_work.is_there() || p.status.has_request();
-    let may_sleep = !has_work_for(sched, p) && !is_wanted && sched.phase() != Phase::Stopping;
+    let has_queued = has_queued_work_for(sched, p);
+    let may_sleep =
+        !has_queued && !has_own_work(p) && !is_wanted && sched.phase() != Phase::Stopping;
     let mut slept_ns = 0;
     if may_sleep && !chaos::coin(Point::Sleep) {
         p.count_asleep();
@@ -61,6 +60,11 @@ pub(super) fn sleep(m: &M, p: &P) {
     }
     if node.idle.claim(p.at_in_node) {
         p.word.awake();
+        if has_queued {
+            // There may be more: pushers left theirs to this M while it was spinning.
+            node.idle.add_spinner();
+            m.spinning.set(true);
+        }
     } else {
         // Claimed by a notifier, which has counted this M as spinning and is about to notify it. If
         // that notifier has stopped the world, it notifies when the world restarts.
@@ -106,14 +110,18 @@ fn sleep_as(p: &P, how: u32) {
     }
 }
 
+/// Whether the poller of `p` has completions. An event without an operation in flight (a late wake-up, an
+/// event that no goroutine waits for any more) does not count: no code would consume it.
+fn has_own_work(p: &P) -> bool {
+    p.poller.inflight() > 0 && p.poller.has_completions()
+}
+
 /// The last check before sleep: whether any queue that `p` may take from has work. Runnext does
-/// not count, because its owner will run it. Neither does an event in the poller without an
-/// operation in flight (a late wake-up, an event that no goroutine waits for any more): no code
-/// would consume it.
+/// not count, because its owner will run it.
 ///
 /// With a gate, other nodes are judged by their summaries; sysmon notices work that is queued
 /// there a moment later (`rebalance`).
-fn has_work_for(sched: &Sched, p: &P) -> bool {
+fn has_queued_work_for(sched: &Sched, p: &P) -> bool {
     let is_gated = !sched.config.numa.is_flat();
     let near = match is_gated {
         true => sched.node_of(p).ps.clone(),
@@ -127,6 +135,5 @@ fn has_work_for(sched: &Sched, p: &P) -> bool {
     };
     in_queues
         || others.any(|other| !sched.ps[other].runq.is_ring_empty())
-        || p.poller.inflight() > 0 && p.poller.has_completions()
         || is_gated && sched.is_numa() && remote::may_steal(sched, p)
 }

@@ -31,6 +31,28 @@ pub(crate) fn mark_inside(in_runtime: &AtomicU32) {
     }
 }
 
+/// The M's step 3: whether it goes on at once.
+#[inline(always)]
+pub(crate) fn is_granted(access: &AtomicU32) -> bool {
+    // ORDERING: relaxed: a thread that writes HAS_P leaves the M what it had, or wakes it afterwards.
+    access.load(Ordering::Relaxed) == HAS_P
+}
+
+/// The M's step 3, if it does not go on at once.
+pub(crate) fn state(access: &AtomicU32) -> u32 {
+    // ORDERING: acquire: behind RETAKEN the M sees what sysmon did before.
+    access.load(Ordering::Acquire)
+}
+
+/// The M acknowledges a request to yield; `false` if sysmon has replaced it.
+pub(crate) fn acknowledge(access: &AtomicU32) -> bool {
+    // ORDERING: acquire, paired with `Access::ask`. Sysmon may write RETAKING instead. If it does so after this, it
+    // reads with HAS_P that the M was already inside.
+    access
+        .compare_exchange(PREEMPT, HAS_P, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+}
+
 /// User code runs on the M from here on.
 #[inline(always)]
 pub(crate) fn mark_outside(in_runtime: &AtomicU32) {

@@ -23,6 +23,8 @@ struct World {
     p: AtomicPtr<P>,
     /// The first P was given to the second M.
     is_given: AtomicU32,
+    /// As `M::preempt_at`.
+    preempt_at: AtomicU32,
 }
 
 impl World {
@@ -33,6 +35,7 @@ impl World {
             in_runtime: AtomicU32::new(0),
             p: AtomicPtr::new(std::ptr::null_mut()),
             is_given: AtomicU32::new(0),
+            preempt_at: AtomicU32::new(0),
         });
         world.hold(Some(0));
         world
@@ -47,7 +50,13 @@ impl World {
     /// after that sysmon does nothing more to this M, so nothing is left to check.
     fn enter(&self) -> bool {
         mark_inside(&self.in_runtime);
-        self.access.load(Ordering::Acquire) == HAS_P
+        is_granted(&self.access)
+    }
+
+    /// As `retake::request_preempt` does.
+    fn ask(&self) {
+        self.preempt_at.store(1, Ordering::Relaxed);
+        self.words().ask();
     }
 
     /// The M, inside: accesses the P that it holds.
@@ -113,13 +122,13 @@ fn loom_an_entry_in_place_uses_only_a_p_that_stays() {
         let m = spawn_in(&world, |world| {
             for _ in 0..2 {
                 mark_inside(&world.in_runtime);
-                if matches!(world.access.load(Ordering::Acquire), HAS_P | PREEMPT) {
+                if is_granted(&world.access) || state(&world.access) == PREEMPT {
                     world.use_p();
                 }
                 mark_outside(&world.in_runtime);
             }
         });
-        world.words().ask();
+        world.ask();
         world.take_first();
         m.join().unwrap();
     });
@@ -133,20 +142,11 @@ fn loom_an_m_that_keeps_its_p_is_asked() {
             let mut was_asked = false;
             for _ in 0..2 {
                 mark_inside(&world.in_runtime);
-                while world.access.load(Ordering::Acquire) == RETAKING {
+                while state(&world.access) == RETAKING {
                     thread::yield_now();
                 }
-                let has_p = |from| {
-                    let changed = world.access.compare_exchange(
-                        from,
-                        HAS_P,
-                        Ordering::AcqRel,
-                        Ordering::Relaxed,
-                    );
-                    changed.is_ok()
-                };
-                was_asked |= has_p(PREEMPT);
-                if was_asked || has_p(HAS_P) {
+                was_asked |= acknowledge(&world.access);
+                if state(&world.access) == HAS_P {
                     world.use_p();
                 }
                 mark_outside(&world.in_runtime);
@@ -187,5 +187,38 @@ fn loom_a_p_that_was_given_away_is_not_taken_from_its_last_m() {
         world.take_first();
         m.join().unwrap();
         other_m.join().unwrap();
+    });
+}
+
+/// A request is for one dispatch, which the M knows when it acknowledges it.
+#[test]
+fn loom_a_request_comes_with_its_dispatch() {
+    models::run(|| {
+        let world = World::new();
+        let sysmon = spawn_in(&world, World::ask);
+        mark_inside(&world.in_runtime);
+        if acknowledge(&world.access) {
+            assert_eq!(world.preempt_at.load(Ordering::Relaxed), 1);
+        }
+        sysmon.join().unwrap();
+    });
+}
+
+/// The next holder of a P sees what the M did with it inside, by the barrier alone.
+#[test]
+fn loom_a_p_that_is_taken_shows_all_that_its_m_did() {
+    models::run(|| {
+        let world = World::new();
+        let m = spawn_in(&world, |world| {
+            if world.enter() {
+                world.use_p();
+                mark_outside(&world.in_runtime);
+            }
+        });
+        if world.take_first() {
+            let is_in_question = world.words().take(&raw const world.ps[0], || true);
+            assert!(!is_in_question, "a P is taken once");
+        }
+        m.join().unwrap();
     });
 }

@@ -15,7 +15,7 @@
 use std::ptr::NonNull;
 
 use crate::g::header::{GRef, Header};
-use crate::loom::{AtomicPtr, Ordering};
+use crate::loom::{AtomicPtr, Ordering, after_seq_cst};
 
 /// The slot for the handed goroutine.
 ///
@@ -48,18 +48,23 @@ impl HandedWork {
         HandedWork(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Posts a G to this M. The caller owns it, and there is no other G for this M.
+    /// Posts a G to this M. The caller owns it, and there is no other G for this M. What the caller reads
+    /// next, it reads after this.
     pub(crate) fn post(&self, g: GRef) -> Posted {
         let mut now = self.0.load(Ordering::SeqCst);
-        loop {
+        let before = loop {
             debug_assert!(now.addr() <= WAITING.addr(), "two goroutines for one M");
             // The `WAITING` bit is kept.
             let marked = g.as_ptr().map_addr(|at| at | now.addr());
             match self.swap_if(now, marked) {
-                Ok(WAITING) => return Posted::ToWaiter,
-                Ok(_) => return Posted::ToHolder,
+                Ok(before) => break before,
                 Err(other) => now = other,
             }
+        };
+        after_seq_cst();
+        match before {
+            WAITING => Posted::ToWaiter,
+            _ => Posted::ToHolder,
         }
     }
 

@@ -1,8 +1,8 @@
 //! A locked M and the threads that post its goroutine, under every interleaving.
 
 use super::*;
-use crate::loom::models::atomic::{AtomicU32, fence};
-use crate::loom::models::{self, Arc, thread};
+use crate::loom::models::atomic::AtomicU32;
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 use crate::sched::queue::idle::{IdleSet, IdleWord, ON_FUTEX};
 
 /// A stand-in for a G: only its address is used.
@@ -48,7 +48,6 @@ fn loom_mail_against_falling_asleep() {
             thread::spawn(move || {
                 assert_eq!(m.0.post(g()), Posted::ToHolder);
                 // As `locked::wake_sleeper` does.
-                fence(Ordering::SeqCst);
                 if m.1.claim(0) {
                     m.1.add_spinner();
                     let _ = m.2.notify();
@@ -97,4 +96,52 @@ fn loom_mail_whose_p_is_lost_again() {
         assert!(mail.wait_on().is_some(), "it has to find another way");
         assert!(!mail.is_there());
     });
+}
+
+/// The M sees what the giver did with the goroutine, and the giver, which gives a P, what the M did
+/// before it waited.
+#[test]
+fn loom_mail_brings_what_was_written() {
+    struct Locked {
+        word: HandedWork,
+        of_g: UnsafeCell<u32>,
+        of_m: UnsafeCell<u32>,
+    }
+    for begins in [HandedWork::begin_waiting, |word: &HandedWork| {
+        word.wait_on().is_none()
+    }] {
+        models::run(move || {
+            let m = Arc::new(Locked {
+                word: HandedWork::new(),
+                of_g: UnsafeCell::new(0),
+                of_m: UnsafeCell::new(0),
+            });
+            let giver = {
+                let m = Arc::clone(&m);
+                thread::spawn(move || {
+                    m.of_g.with_mut(|_| {});
+                    if m.word.post(g()) == Posted::ToWaiter {
+                        m.of_m.with_mut(|_| {});
+                    }
+                })
+            };
+            m.of_m.with_mut(|_| {});
+            let waits = begins(&m.word);
+            match waits {
+                // Without a P it waits for its note.
+                true if !m.word.is_there() => {}
+                true => {
+                    m.word.end_waiting();
+                    assert!(m.word.take().is_some());
+                    m.of_g.with_mut(|_| {});
+                }
+                // The goroutine is taken, or was returned.
+                false => {
+                    let _ = m.word.take();
+                    m.of_g.with_mut(|_| {});
+                }
+            }
+            giver.join().unwrap();
+        });
+    }
 }

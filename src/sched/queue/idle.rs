@@ -11,19 +11,25 @@
 //! | 2. full fence                       | 2. if it was spinning: n_spinning - 1 |
 //! | 3. n_spinning != 0? leave it to the | 3. check all queues once more; if     |
 //! |    spinner                          |    there is work, take P out of the   |
-//! | 4. n_spinning 0 → 1, take an idle P |    set and go on (if it was taken out |
+//! | 4. n_spinning 0 → 1, take an idle P |    set and spin (if it was taken out  |
 //! |    out of the set, notify its M,    |    already, a notification is coming) |
-//! |    which now spins                  | 4. sleep until notified               |
+//! |    which now spins; if no P is idle |                                       |
+//! |    any more: n_spinning - 1, and if | 4. sleep until notified               |
+//! |    that was the last, from 3 again  |                                       |
+//!
+//! An M that finds work in step 3 spins, because pushers may have left more than one goroutine to it. Step 4 begins
+//! again because a P may have become idle, and a pusher have seen the spinner count, while the waker looked.
+//! `tests/liveness` checks that work which waits is run, and finds the runs in which it would not without either.
 //!
 //! All of it is sequentially consistent: either the pusher sees no spinner and the P idle, or the
 //! sleeper sees the push. Queues are read with acquire loads, so each side has a fence between its
-//! steps. The loom model is below. A pusher reads `Sched::n_idle` before all of this; the sleeper
-//! raises it between 2 and 3, with a fence of its own.
+//! steps. The loom model is below. A pusher reads `Sched::n_idle` between 2 and 3
+//! ([`any_idle_after_push`]); the sleeper raises it between 2 and 3 ([`count_idle`]).
 //!
 //! The P's *word* says how its M sleeps, so that a notifier makes no system call for an M that is
 //! awake.
 
-use crate::loom::{AtomicU32, Ordering, after_seq_cst};
+use crate::loom::{AtomicU32, AtomicUsize, Ordering, after_seq_cst, fence};
 use crate::sched::numa::policy;
 use crate::util::bitset::BitSet;
 
@@ -113,6 +119,20 @@ impl IdleSet {
         after_seq_cst();
         was_last
     }
+}
+
+/// The sleeper, between its steps 2 and 3: counts its P as idle, in `Sched::n_idle`.
+pub(crate) fn count_idle(n_idle: &AtomicUsize) {
+    n_idle.fetch_add(1, Ordering::SeqCst);
+    after_seq_cst();
+}
+
+/// The pusher's step 2, and whether any P is idle: if none is, there is nobody to wake.
+#[inline(always)]
+pub(crate) fn any_idle_after_push(n_idle: &AtomicUsize) -> bool {
+    fence(Ordering::SeqCst);
+    // ORDERING: relaxed, behind the fence.
+    n_idle.load(Ordering::Relaxed) != 0
 }
 
 /// The P's M is awake.

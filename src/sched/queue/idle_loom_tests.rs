@@ -1,8 +1,8 @@
 //! The idle protocol under every interleaving: no work is left in a queue while its only M sleeps.
 
 use super::*;
-use crate::loom::models::atomic::{AtomicU32, Ordering, fence};
-use crate::loom::models::{self, Arc, thread};
+use crate::loom::models::atomic::{AtomicU32, Ordering};
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 struct Node {
     idle: IdleSet,
@@ -10,15 +10,26 @@ struct Node {
     /// Goroutines in some queue.
     work: AtomicU32,
     /// As `Sched::n_idle`.
-    n_idle: AtomicU32,
+    n_idle: AtomicUsize,
+    /// Written by a notifier before it notifies, and then by the M.
+    sent: UnsafeCell<u32>,
 }
 
 impl Node {
+    fn new() -> Arc<Node> {
+        Arc::new(Node {
+            idle: IdleSet::new(1),
+            word: IdleWord::new(),
+            work: AtomicU32::new(0),
+            n_idle: AtomicUsize::new(0),
+            sent: UnsafeCell::new(0),
+        })
+    }
+
     /// As `Sched::wake_for_surplus` does.
     fn push(&self) {
-        self.work.fetch_add(1, Ordering::Release);
-        fence(Ordering::SeqCst);
-        if self.n_idle.load(Ordering::Relaxed) != 0 {
+        self.work.store(1, Ordering::Release);
+        if any_idle_after_push(&self.n_idle) {
             self.wake();
         }
     }
@@ -27,6 +38,7 @@ impl Node {
     fn wake(&self) {
         if self.idle.begin_wake() {
             if self.idle.claim(0) {
+                self.sent.with_mut(|_| {});
                 let _ = self.word.notify();
             } else {
                 self.idle.stop_spinning();
@@ -38,8 +50,7 @@ impl Node {
     fn sleeps_for_ever(&self, was_spinning: bool) -> bool {
         self.word.prepare(ON_FUTEX);
         self.idle.go_idle(0, was_spinning);
-        self.n_idle.fetch_add(1, Ordering::SeqCst);
-        after_seq_cst();
+        count_idle(&self.n_idle);
         self.work.load(Ordering::Acquire) == 0 && !self.word.is_notified()
     }
 
@@ -53,12 +64,7 @@ impl Node {
 
 fn model(spinning: bool) {
     models::run(move || {
-        let node = Arc::new(Node {
-            idle: IdleSet::new(1),
-            word: IdleWord::new(),
-            work: AtomicU32::new(0),
-            n_idle: AtomicU32::new(0),
-        });
+        let node = Node::new();
         if spinning {
             assert!(node.idle.begin_spinning(2));
         }
@@ -96,15 +102,10 @@ fn loom_push_against_a_spinner_falling_asleep() {
 #[test]
 fn loom_waking_alone_against_a_notifier() {
     models::run(|| {
-        let node = Arc::new(Node {
-            idle: IdleSet::new(1),
-            word: IdleWord::new(),
-            work: AtomicU32::new(0),
-            n_idle: AtomicU32::new(0),
-        });
+        let node = Node::new();
         node.word.prepare(IN_RING);
         node.idle.go_idle(0, false);
-        node.n_idle.fetch_add(1, Ordering::SeqCst);
+        count_idle(&node.n_idle);
         let pusher = {
             let node = Arc::clone(&node);
             thread::spawn(move || node.push())
@@ -117,6 +118,7 @@ fn loom_waking_alone_against_a_notifier() {
                 thread::yield_now();
             }
             assert!(node.word.awake());
+            node.sent.with_mut(|_| {});
         }
         pusher.join().unwrap();
         assert_eq!(node.idle.n_spinning(), u32::from(!alone));
@@ -128,15 +130,10 @@ fn loom_waking_alone_against_a_notifier() {
 #[test]
 fn loom_push_against_the_last_spinner() {
     models::run(|| {
-        let node = Arc::new(Node {
-            idle: IdleSet::new(1),
-            word: IdleWord::new(),
-            work: AtomicU32::new(0),
-            n_idle: AtomicU32::new(0),
-        });
+        let node = Node::new();
         node.word.prepare(ON_FUTEX);
         node.idle.go_idle(0, false);
-        node.n_idle.fetch_add(1, Ordering::SeqCst);
+        count_idle(&node.n_idle);
         assert!(node.idle.begin_spinning(2));
         let pusher = {
             let node = Arc::clone(&node);

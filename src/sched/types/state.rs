@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
+use crate::loom;
 use crate::loom::native::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -136,8 +137,9 @@ pub(crate) struct Sched {
     /// Ordering: sequentially consistent; a parker sets its status and then reads the phase, the
     /// canceller sets the phase and then reads the statuses.
     phase: AtomicU32,
-    /// Idle Ps of all nodes. Ordering: sequentially consistent, with `sysmon.deep`.
-    pub(crate) n_idle: AtomicUsize,
+    /// Idle Ps of all nodes. Ordering: sequentially consistent, with `sysmon.deep` and, as `idle` has it, with
+    /// the queues.
+    pub(crate) n_idle: loom::AtomicUsize,
     /// Goroutines spawned by threads that are not Ms. Ordering: see `n_live`.
     pub(crate) n_foreign: AtomicU64,
     /// Threads in the middle of such a spawn. Ordering: sequentially consistent; raised before the
@@ -201,7 +203,7 @@ impl Sched {
             world: StopRequests::default(),
             ms: Lock::new(Rank::Ms, Ms::default()),
             phase: AtomicU32::new(Phase::Ready as u32),
-            n_idle: AtomicUsize::new(0),
+            n_idle: loom::AtomicUsize::new(0),
             n_foreign: AtomicU64::new(0),
             n_entering: AtomicUsize::new(0),
             sysmon: SysmonState::default(),

@@ -84,7 +84,7 @@ impl<'a> Section<'a> {
     pub(crate) fn enter_to(parks: bool) -> Option<Section<'a>> {
         let m = current::inside()?;
         mark_inside(m);
-        if m.access.load(Ordering::Relaxed) == HAS_P {
+        if access::is_granted(&m.access) {
             if chaos::coin(Point::Enter) {
                 return enter_after_others(m);
             }
@@ -106,7 +106,7 @@ impl<'a> Section<'a> {
     pub(crate) fn enter_in_place() -> Option<Section<'a>> {
         let m = current::inside()?;
         mark_inside(m);
-        if m.access.load(Ordering::Relaxed) == HAS_P {
+        if access::is_granted(&m.access) {
             Some(Section(m))
         } else {
             enter_in_place_slow(m)
@@ -209,7 +209,7 @@ fn switch_and_enter<'a>(m: &M, why: Switch) -> &'a M {
 #[inline(never)]
 fn enter_slow<'a>(mut m: &'a M, parks: bool) -> Option<Section<'a>> {
     loop {
-        match m.access.load(Ordering::Acquire) {
+        match access::state(&m.access) {
             HAS_P => return Some(Section(m)),
             RETAKING => crate::loom::spin_loop(),
             PREEMPT => {
@@ -229,7 +229,7 @@ fn enter_slow<'a>(mut m: &'a M, parks: bool) -> Option<Section<'a>> {
 #[cold]
 #[inline(never)]
 fn enter_in_place_slow<'a>(m: &'a M) -> Option<Section<'a>> {
-    if m.access.load(Ordering::Acquire) == PREEMPT {
+    if access::state(&m.access) == PREEMPT {
         return Some(Section(m));
     }
     // Sysmon that finds the M outside may retake the P, which the caller does without.
@@ -239,13 +239,7 @@ fn enter_in_place_slow<'a>(m: &'a M) -> Option<Section<'a>> {
 
 /// Acknowledges sysmon's preemption request. `true` if it is meant for the running goroutine.
 fn is_to_give_way(m: &M) -> bool {
-    // ORDERING: sysmon may write RETAKING instead. If it does so after this, it reads with HAS_P
-    // that the M was already inside.
-    let noted = m
-        .access
-        .compare_exchange(PREEMPT, HAS_P, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok();
-    noted
+    access::acknowledge(&m.access)
         && m.preempt_at.load(Ordering::Relaxed) == m.p().stats.dispatches.get()
         && !std::thread::panicking()
 }

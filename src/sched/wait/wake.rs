@@ -7,11 +7,11 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::race;
 use crate::g::status::WaitId;
-use crate::loom::native::atomic::{Ordering, fence};
+use crate::loom::native::atomic::Ordering;
 use crate::loom::native::futex;
 use crate::loom::native::{PoisonError, RwLock};
 use crate::sched::numa::policy::{self, Wake, WakeView};
-use crate::sched::queue::idle::WakeMethod;
+use crate::sched::queue::idle::{self, WakeMethod};
 use crate::sched::types::current;
 use crate::sched::types::events::EventKind;
 use crate::sched::types::m::M;
@@ -279,9 +279,8 @@ impl Sched {
     #[inline]
     pub(crate) fn wake_for_surplus(&self, p: &P) {
         chaos::pause(Point::Push);
-        fence(Ordering::SeqCst);
         let node = self.node_of(p);
-        if self.n_idle.load(Ordering::Relaxed) != 0 {
+        if idle::any_idle_after_push(&self.n_idle) {
             if p.is_numa() {
                 self.publish(p);
             }
@@ -324,24 +323,22 @@ impl Sched {
     }
 
     pub(crate) fn wake_spinner(&self, node: &Node, near: Option<&P>) {
-        if !node.idle.begin_wake() {
-            return;
-        }
-        chaos::pause(Point::Notify);
-        match self.claim_idle(node, near) {
-            Some(p) => {
+        let mut from = near;
+        while node.idle.begin_wake() {
+            chaos::pause(Point::Notify);
+            if let Some(p) = self.claim_idle(node, from.take()) {
                 if let Some(near) = near {
                     near.stats.wakes_sent.add(1);
                     if near.node_idx != p.node_idx {
                         near.stats.wakes_remote.add(1);
                     }
                 }
-                self.notify(p);
+                return self.notify(p);
             }
-            None => {
-                // No P is left to wake. Returning is enough: the pushed goroutine lies in the
-                // caller's own queue or in one that busy Ps poll.
-                node.idle.stop_spinning();
+            // All idle Ps woke by themselves. Others may have become idle since, and pushers have left their work to
+            // this spinner, which there is not.
+            if !node.idle.stop_spinning() {
+                return;
             }
         }
     }

@@ -1,0 +1,434 @@
+//! The protocol of idle Ps, spinning Ms and wakes as a state machine: three Ps, of which the first runs a goroutine that
+//! pushes and then computes for ever, and a thread outside that pushes, too.
+//!
+//! Memory is sequentially consistent, and each step reads or writes one shared word, or takes one goroutine. Steps are named
+//! after the lines that they stand for: `sched/queue/idle.rs`, `sched/proc/sleep.rs`, `sched/proc/find.rs` and
+//! `sched/wait/wake.rs`. Not modelled: timers, completions, nodes, the queue of more than one goroutine that a thief takes.
+//! Without sysmon: nothing comes to the help of a wake that is lost.
+
+/// A step left out or moved. The checker must notice each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// `sleep` does not look at the queues once the P is idle.
+    SleepsWithoutLook,
+    /// `sleep` raises `n_idle` after that look.
+    CountsIdleLate,
+    /// `sleep` lowers the spinner count, looks, and only then inserts the P into the idle set.
+    BecomesIdleLate,
+    /// `sleep` writes the P's word when the P can be claimed already.
+    PreparesLate,
+    /// The last spinner that stops does not look.
+    LastSpinnerDoesNotLook,
+    /// The last spinner looks, and then lowers the count.
+    LastSpinnerLooksEarly,
+    /// An M that finds work by the look in `sleep` does not spin.
+    FindsWorkInVain,
+    /// `wake_spinner`, which finds no P to claim and was the last to be counted as a spinner, does not try again.
+    WakerGivesUp,
+}
+
+/// The Ps. The first is the one whose goroutine pushes.
+pub(crate) const PS: u8 = 3;
+/// The Ms of the other two Ps, and the two pushers.
+pub(crate) const THREADS: usize = 4;
+const OUTSIDER: usize = 3;
+
+/// The queues: the ring of the busy P, and the node's. Those of the other Ps stay empty.
+const RING: u8 = 0;
+const NODE: u8 = 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Word {
+    Awake,
+    Asleep,
+    Notified,
+}
+
+/// Where a thread is. A number names the queue, or the P, that the step is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum At {
+    // find.rs
+    ReadAlone,
+    TakeBatch,
+    MaySpin,
+    AddSpinner,
+    Steal(u8),
+    SpinOn,
+    // A goroutine was found: `stop_spinning` of sleep.rs, and its run.
+    Found,
+    LowerAsLast,
+    LookAsLast(u8),
+    LowerAfterLook,
+    Run,
+    // sleep.rs
+    Prepare,
+    InsertIdle,
+    LowerSpinners,
+    CountIdle,
+    Look(u8),
+    InsertIdleLate,
+    PrepareLate,
+    CountIdleLate,
+    Sleep,
+    Claim,
+    AwaitNotifier,
+    BeginSpinning,
+    UncountIdle,
+    // wake.rs
+    Push,
+    AnyIdleAfterPush,
+    BeginWake,
+    BeginWakeAnyIdle,
+    BeginWakeCas,
+    ClaimIdle(u8),
+    Notify(u8),
+    StopSpinning,
+    // The thread does nothing any more.
+    Computes,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Thread {
+    at: At,
+    is_spinning: bool,
+    /// A value read, which a later step of the thread uses: `alone`, or whether there is work.
+    flag: bool,
+    to_push: u8,
+}
+
+/// A state of all threads and of what they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    queues: [u8; 2],
+    idle: [bool; PS as usize],
+    words: [Word; PS as usize],
+    n_idle: u8,
+    n_spinning: u8,
+    /// Goroutines that may still turn out to compute for ever. One P is left for the rest.
+    n_long: u8,
+    threads: [Thread; THREADS],
+}
+
+/// The P of an M. That of the busy goroutine is the first.
+fn p_of(thread: usize) -> u8 {
+    thread as u8 + 1
+}
+
+fn is_m(thread: usize) -> bool {
+    thread < PS as usize - 1
+}
+
+impl State {
+    /// All Ms look for work, and each pusher is going to push that many goroutines.
+    pub(crate) fn first(to_push: [u8; 2]) -> State {
+        let thread = |at, to_push| Thread {
+            at,
+            is_spinning: false,
+            flag: false,
+            to_push,
+        };
+        State {
+            queues: [0; 2],
+            idle: [false; PS as usize],
+            words: [Word::Awake; PS as usize],
+            n_idle: 0,
+            n_spinning: 0,
+            n_long: PS - 2,
+            threads: [
+                thread(At::ReadAlone, 0),
+                thread(At::ReadAlone, 0),
+                thread(At::Push, to_push[0]),
+                thread(At::Push, to_push[1]),
+            ],
+        }
+    }
+
+    /// Whether a goroutine waits in a queue.
+    pub(crate) fn has_work(&self) -> bool {
+        self.queues.iter().any(|&n| n > 0)
+    }
+
+    /// The step that a thread is about to take, for a report.
+    pub(crate) fn step_of(&self, thread: usize) -> String {
+        let name = ["M1", "M2", "goroutine on P0", "outsider"][thread];
+        format!("{name}: {:?}", self.threads[thread].at)
+    }
+
+    /// The states that one step of `thread` may lead to; none if it waits, computes or has ended.
+    pub(crate) fn after(&self, thread: usize, fault: Fault) -> impl Iterator<Item = State> {
+        let mut next = *self;
+        let at = self.threads[thread].at;
+        let other = match at {
+            At::Run if self.n_long > 0 => Some(self.with(thread, At::Computes)),
+            At::SpinOn => Some(self.with(thread, At::Prepare)),
+            _ => None,
+        };
+        let moves = match at {
+            At::ReadAlone | At::TakeBatch | At::MaySpin | At::AddSpinner => next.finds(thread),
+            At::Steal(_) | At::SpinOn => next.searches(thread),
+            At::Found | At::LowerAsLast | At::LookAsLast(_) | At::LowerAfterLook | At::Run => {
+                next.stops_spinning(thread, fault)
+            }
+            At::Prepare | At::InsertIdle | At::LowerSpinners | At::CountIdle | At::Look(_) => {
+                next.goes_idle(thread, fault)
+            }
+            At::InsertIdleLate | At::PrepareLate | At::CountIdleLate => next.is_late(thread),
+            At::Sleep | At::Claim | At::BeginSpinning | At::AwaitNotifier | At::UncountIdle => {
+                next.awakes(thread, fault)
+            }
+            At::Push | At::AnyIdleAfterPush => next.pushes(thread),
+            _ => next.wakes(thread, fault),
+        };
+        let next = moves.map(|at| next.with(thread, at));
+        next.into_iter().chain(other.map(|mut computes| {
+            computes.n_long -= u8::from(at == At::Run);
+            computes
+        }))
+    }
+
+    fn with(mut self, thread: usize, at: At) -> State {
+        self.threads[thread].at = at;
+        self
+    }
+
+    fn take(&mut self, queue: u8) -> bool {
+        let n = &mut self.queues[queue as usize];
+        let is_there = *n > 0;
+        *n -= u8::from(is_there);
+        is_there
+    }
+
+    /// `find_runnable`, `find_runnable_slow`, and the beginning of `search`.
+    fn finds(&mut self, thread: usize) -> Option<At> {
+        let at = self.threads[thread].at;
+        let n_busy = PS - self.idle.iter().filter(|&&idle| idle).count() as u8;
+        Some(match at {
+            At::ReadAlone => {
+                self.threads[thread].flag = self.n_idle + 1 == PS;
+                At::TakeBatch
+            }
+            At::TakeBatch if self.take(NODE) => At::Found,
+            At::TakeBatch if self.threads[thread].flag => At::Prepare,
+            At::TakeBatch if self.threads[thread].is_spinning => At::Steal(RING),
+            At::TakeBatch => At::MaySpin,
+            At::MaySpin if 2 * self.n_spinning < n_busy => At::AddSpinner,
+            At::MaySpin => At::Prepare,
+            _ => {
+                self.n_spinning += 1;
+                self.threads[thread].is_spinning = true;
+                At::Steal(RING)
+            }
+        })
+    }
+
+    /// The loop of `search`: other Ps' rings, then the node's queue; then it is over, or goes on.
+    fn searches(&mut self, thread: usize) -> Option<At> {
+        let at = self.threads[thread].at;
+        Some(match at {
+            At::Steal(queue) if self.take(queue) => At::Found,
+            At::Steal(NODE) => At::SpinOn,
+            At::Steal(queue) => At::Steal(queue + 1),
+            // All others are idle.
+            _ if self.n_idle + 1 == PS => At::Prepare,
+            _ => At::Steal(RING),
+        })
+    }
+
+    /// `stop_spinning` of sleep.rs, and the goroutine that runs then.
+    fn stops_spinning(&mut self, thread: usize, fault: Fault) -> Option<At> {
+        let at = self.threads[thread].at;
+        let looks_early = fault == Fault::LastSpinnerLooksEarly;
+        Some(match at {
+            At::Found if !self.threads[thread].is_spinning => At::Run,
+            At::Found if looks_early => At::LookAsLast(NODE),
+            At::Found => At::LowerAsLast,
+            At::LowerAsLast => {
+                self.threads[thread].is_spinning = false;
+                self.n_spinning -= 1;
+                match self.n_spinning == 0 && fault != Fault::LastSpinnerDoesNotLook {
+                    true => At::LookAsLast(NODE),
+                    false => At::Run,
+                }
+            }
+            At::LookAsLast(queue) => {
+                let has_work = self.queues[queue as usize] > 0;
+                self.threads[thread].flag = has_work;
+                match (has_work, queue == RING) {
+                    (false, false) => At::LookAsLast(RING),
+                    _ if looks_early => At::LowerAfterLook,
+                    (true, _) => At::BeginWake,
+                    (false, true) => At::Run,
+                }
+            }
+            At::LowerAfterLook => {
+                self.threads[thread].is_spinning = false;
+                self.n_spinning -= 1;
+                match self.threads[thread].flag {
+                    true => At::BeginWake,
+                    false => At::Run,
+                }
+            }
+            // It ends.
+            _ => At::ReadAlone,
+        })
+    }
+
+    /// `sleep`, up to where it sleeps.
+    fn goes_idle(&mut self, thread: usize, fault: Fault) -> Option<At> {
+        let at = self.threads[thread].at;
+        let p = p_of(thread);
+        Some(match at {
+            At::Prepare => {
+                self.threads[thread].flag = std::mem::take(&mut self.threads[thread].is_spinning);
+                if fault != Fault::PreparesLate {
+                    self.words[p as usize] = Word::Asleep;
+                }
+                At::InsertIdle
+            }
+            At::InsertIdle => {
+                self.idle[p as usize] = fault != Fault::BecomesIdleLate;
+                match self.threads[thread].flag {
+                    true => At::LowerSpinners,
+                    false => At::CountIdle,
+                }
+            }
+            At::LowerSpinners => {
+                self.n_spinning -= 1;
+                At::CountIdle
+            }
+            At::CountIdle => {
+                self.n_idle += u8::from(fault != Fault::CountsIdleLate);
+                match fault {
+                    Fault::SleepsWithoutLook => At::Sleep,
+                    _ => At::Look(NODE),
+                }
+            }
+            At::Look(queue) => {
+                let has_work = self.queues[queue as usize] > 0;
+                self.threads[thread].flag = has_work;
+                match (has_work || queue == RING, fault) {
+                    (false, _) => At::Look(RING),
+                    (true, Fault::BecomesIdleLate) => At::InsertIdleLate,
+                    (true, Fault::PreparesLate) => At::PrepareLate,
+                    (true, Fault::CountsIdleLate) => At::CountIdleLate,
+                    _ => after_look(has_work),
+                }
+            }
+            at => unreachable!("{at:?}"),
+        })
+    }
+
+    /// A step of `sleep` that a fault has moved behind the look.
+    fn is_late(&mut self, thread: usize) -> Option<At> {
+        let at = self.threads[thread].at;
+        let p = p_of(thread) as usize;
+        match at {
+            At::InsertIdleLate => self.idle[p] = true,
+            At::PrepareLate => self.words[p] = Word::Asleep,
+            _ => self.n_idle += 1,
+        }
+        Some(after_look(self.threads[thread].flag))
+    }
+
+    /// The rest of `sleep`.
+    fn awakes(&mut self, thread: usize, fault: Fault) -> Option<At> {
+        let Thread { at, flag, .. } = self.threads[thread];
+        let spins = flag && fault != Fault::FindsWorkInVain;
+        let p = p_of(thread) as usize;
+        Some(match at {
+            At::Sleep if self.words[p] == Word::Notified => At::Claim,
+            At::Claim if std::mem::take(&mut self.idle[p]) => {
+                self.words[p] = Word::Awake;
+                match spins {
+                    true => At::BeginSpinning,
+                    false => At::UncountIdle,
+                }
+            }
+            At::Claim => At::AwaitNotifier,
+            At::BeginSpinning => {
+                self.n_spinning += 1;
+                self.threads[thread].is_spinning = true;
+                At::UncountIdle
+            }
+            At::AwaitNotifier if self.words[p] == Word::Notified => {
+                self.words[p] = Word::Awake;
+                self.threads[thread].is_spinning = true;
+                At::UncountIdle
+            }
+            At::UncountIdle => {
+                self.threads[thread].flag = false;
+                self.n_idle -= 1;
+                At::ReadAlone
+            }
+            _ => return None,
+        })
+    }
+
+    /// A push, to the ring of the busy P or to the node's queue, and what `wake_for_surplus` reads.
+    fn pushes(&mut self, thread: usize) -> Option<At> {
+        let at = self.threads[thread].at;
+        let is_outsider = thread == OUTSIDER;
+        Some(match at {
+            At::Push if self.threads[thread].to_push == 0 => At::Done,
+            At::Push => {
+                self.threads[thread].to_push -= 1;
+                self.queues[if is_outsider { NODE } else { RING } as usize] += 1;
+                match is_outsider {
+                    true => At::BeginWake,
+                    false => At::AnyIdleAfterPush,
+                }
+            }
+            At::AnyIdleAfterPush if self.n_idle == 0 => done_waking(thread),
+            _ => At::BeginWake,
+        })
+    }
+
+    /// `wake_spinner`, with `IdleSet::begin_wake`. What `wake_in` reads before is read again here.
+    fn wakes(&mut self, thread: usize, fault: Fault) -> Option<At> {
+        let at = self.threads[thread].at;
+        let none_idle = !self.idle.contains(&true);
+        Some(match at {
+            At::BeginWake if self.n_spinning != 0 => done_waking(thread),
+            At::BeginWake => At::BeginWakeAnyIdle,
+            At::BeginWakeAnyIdle if none_idle => done_waking(thread),
+            At::BeginWakeAnyIdle => At::BeginWakeCas,
+            At::BeginWakeCas if self.n_spinning != 0 => done_waking(thread),
+            At::BeginWakeCas => {
+                self.n_spinning = 1;
+                At::ClaimIdle(1)
+            }
+            At::ClaimIdle(PS) => At::StopSpinning,
+            At::ClaimIdle(p) if std::mem::take(&mut self.idle[p as usize]) => At::Notify(p),
+            At::ClaimIdle(p) => At::ClaimIdle(p + 1),
+            At::Notify(p) => {
+                self.words[p as usize] = Word::Notified;
+                done_waking(thread)
+            }
+            At::StopSpinning => {
+                self.n_spinning -= 1;
+                match self.n_spinning == 0 && fault != Fault::WakerGivesUp {
+                    true => At::BeginWake,
+                    false => done_waking(thread),
+                }
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn after_look(has_work: bool) -> At {
+    match has_work {
+        true => At::Claim,
+        false => At::Sleep,
+    }
+}
+
+/// A pusher goes on with its next push; an M runs the goroutine that it has found.
+fn done_waking(thread: usize) -> At {
+    match is_m(thread) {
+        true => At::Run,
+        false => At::Push,
+    }
+}
