@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::loom::models::atomic::{AtomicU32, Ordering};
-use crate::loom::models::{self, Arc, thread};
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 fn running() -> Status {
     let s = Status::new();
@@ -87,21 +87,123 @@ fn loom_complete_and_cancel() {
 #[test]
 fn loom_a_hold_loses_no_wake() {
     models::run(|| {
-        let s = Arc::new((running(), AtomicU32::new(0)));
+        let s = Arc::new((running(), UnsafeCell::new(0)));
         let wait = s.0.set_waiting(Reason::Join, 0);
         let waker = {
             let s = Arc::clone(&s);
             thread::spawn(move || {
                 assert!(s.0.wake(wait), "nobody else takes the token");
-                assert_eq!(s.1.swap(2, Ordering::SeqCst), 0, "woken while held");
+                s.1.with_mut(|_| {});
             })
         };
         if s.0.hold(wait) {
-            s.1.store(1, Ordering::SeqCst);
-            s.1.store(0, Ordering::SeqCst);
+            s.1.with(|_| {});
             s.0.let_go(wait);
         }
         waker.join().unwrap();
         assert_eq!(s.0.load().kind(), GKind::Runnable);
+    });
+}
+
+/// A goroutine and its stack, in which its M wrote until the wait began.
+type Parked = Arc<(Status, Token, UnsafeCell<u32>)>;
+
+fn parks() -> Parked {
+    Arc::new((running(), Token::new(), UnsafeCell::new(0)))
+}
+
+fn spawn_for(g: &Parked, f: impl FnOnce(&Parked) + 'static) -> thread::JoinHandle<()> {
+    let g = Arc::clone(g);
+    thread::spawn(move || f(&g))
+}
+
+/// A waker that finds the wait by its status resumes the goroutine on its own thread: with the stack as
+/// its last M left it.
+#[test]
+fn loom_a_waker_has_the_stack_as_it_was_left() {
+    models::run(|| {
+        let g = parks();
+        let waker = spawn_for(&g, |g| {
+            let wait = Status::wait_of(g.0.load());
+            if wait.is_some_and(|wait| g.0.wake(wait)) {
+                g.2.with_mut(|_| {});
+            }
+        });
+        g.2.with_mut(|_| {});
+        let _ = g.0.set_waiting(Reason::Sleep, 0);
+        waker.join().unwrap();
+    });
+}
+
+/// The same for a waker that waited for a hold, whose holder read the stack until it let go.
+#[test]
+fn loom_a_held_commit_reads_before_the_goroutine_runs() {
+    models::run(|| {
+        let g = parks();
+        let waker = spawn_for(&g, |g| {
+            let wait = Status::wait_of(g.0.load());
+            if wait.is_some_and(|wait| g.0.wake(wait)) {
+                g.2.with_mut(|_| {});
+            }
+        });
+        g.2.with_mut(|_| {});
+        let _ = g.0.set_waiting_held(Reason::Park, 0, |_| g.2.with(|_| {}));
+        waker.join().unwrap();
+    });
+}
+
+/// A canceller reads the frame while it holds the wait off; another that finds a later wait of the
+/// same goroutine sees what was written in between.
+#[test]
+fn loom_a_cancelled_frame_is_read_before_it_is_popped() {
+    models::run(|| {
+        let g = parks();
+        g.2.with_mut(|_| {});
+        let wait = g.0.set_waiting(Reason::Io, 0);
+        let canceller = spawn_for(&g, move |g| {
+            if g.0.begin_cancel(wait) {
+                g.2.with(|_| {});
+                g.0.end_cancel(wait);
+            }
+        });
+        if g.0.wake(wait) {
+            g.2.with_mut(|_| {});
+        }
+        canceller.join().unwrap();
+    });
+}
+
+/// A dump that finds the wait by its status reads the stack as its M left it.
+#[test]
+fn loom_a_dump_reads_the_stack_as_it_was_left() {
+    models::run(|| {
+        let g = parks();
+        let dump = spawn_for(&g, |g| {
+            if let Some(wait) = Status::wait_of(g.0.load())
+                && g.0.hold(wait)
+            {
+                g.2.with(|_| {});
+                g.0.let_go(wait);
+            }
+        });
+        g.2.with_mut(|_| {});
+        let _ = g.0.set_waiting(Reason::Sleep, 0);
+        dump.join().unwrap();
+    });
+}
+
+/// A goroutine that takes the token sees what the unparker wrote before.
+#[test]
+fn loom_a_token_brings_what_was_written() {
+    models::run(|| {
+        let g = parks();
+        let unparker = spawn_for(&g, |g| {
+            g.2.with_mut(|_| {});
+            let _ = g.1.give(WakeKind::Park, &g.0);
+        });
+        if g.1.take(WakeKind::Park) {
+            g.2.with(|_| {});
+        }
+        unparker.join().unwrap();
     });
 }

@@ -2,7 +2,7 @@
 
 use super::{PollDesc, PollWait};
 use crate::loom::models::atomic::{AtomicUsize, Ordering};
-use crate::loom::models::{self, Arc, thread};
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 /// A socket: the data in it, and its readiness word.
 struct Socket {
@@ -10,6 +10,8 @@ struct Socket {
     poll_desc: PollDesc,
     /// How often the wait of the only waiter was ended.
     ended: AtomicUsize,
+    /// The waiter's frame: its own until it waits, then that of the thread that ends the wait.
+    frame: UnsafeCell<u32>,
 }
 
 /// Stand-in for a waiter: an even address.
@@ -21,6 +23,7 @@ impl Socket {
             bytes: AtomicUsize::new(0),
             poll_desc: PollDesc::new(),
             ended: AtomicUsize::new(0),
+            frame: UnsafeCell::new(0),
         })
     }
 
@@ -29,8 +32,14 @@ impl Socket {
         self.bytes.fetch_add(1, Ordering::SeqCst);
         if let (Some(waiter), _) = self.poll_desc.set_ready() {
             assert_eq!(waiter, WAITER);
-            self.ended.fetch_add(1, Ordering::SeqCst);
+            self.end();
         }
+    }
+
+    /// Ends the wait: uses the frame, and gives it back.
+    fn end(&self) {
+        self.frame.with_mut(|_| {});
+        self.ended.fetch_add(1, Ordering::Release);
     }
 
     /// As [`Socket::comes`], but the poller receives for the waiter. Returns how much it received.
@@ -42,7 +51,7 @@ impl Socket {
         }
         let n = self.receive();
         self.poll_desc.forget(seen);
-        self.ended.fetch_add(1, Ordering::SeqCst);
+        self.end();
         n
     }
 
@@ -60,11 +69,13 @@ impl Socket {
                 self.poll_desc.forget(seen);
                 continue;
             }
+            self.frame.with_mut(|_| {});
             if self.poll_desc.wait(WAITER) == PollWait::Waits {
                 waits += 1;
-                while self.ended.load(Ordering::SeqCst) < waits {
+                while self.ended.load(Ordering::Acquire) < waits {
                     thread::yield_now();
                 }
+                self.frame.with_mut(|_| {});
             }
         }
         waits
@@ -156,5 +167,24 @@ fn loom_edge_two_readers_leave_nothing_unknown() {
         got += other.join().unwrap();
         // A reader that did not get the byte learns that it is there.
         assert!(got == 1 || socket.poll_desc.look().is_some());
+    });
+}
+
+/// A canceller that withdraws a waiter uses its frame, as the poller does.
+#[test]
+fn loom_edge_a_withdrawn_frame_is_as_it_was_left() {
+    models::run(|| {
+        let socket = Socket::new();
+        let canceller = {
+            let socket = Arc::clone(&socket);
+            thread::spawn(move || {
+                if socket.poll_desc.withdraw(WAITER) {
+                    socket.end();
+                }
+            })
+        };
+        socket.frame.with_mut(|_| {});
+        assert_eq!(socket.poll_desc.wait(WAITER), PollWait::Waits);
+        canceller.join().unwrap();
     });
 }
