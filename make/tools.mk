@@ -5,6 +5,10 @@ loom: setup ## the models of the protocols between threads
 	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 \
 		$(CARGO) test --release -p windlass --lib --target-dir $(TARGET_DIR)/loom loom_
 
+# Each order of the protocols that rest on them, made weaker: docs/orders.md.
+orders: setup ## which model notices a weaker order of an atomic access (ORDERS=src/g/status.rs chooses)
+	tests/orders/run.sh $(ORDERS)
+
 # The whole runtime, with real threads of which one runs at a time: docs/VERIFICATION.md. Optimised a
 # little, with the assertions.
 explore explore-short: export CARGO_PROFILE_DEV_OPT_LEVEL = 1

@@ -16,12 +16,19 @@ pub(crate) mod native;
 #[cfg(all(test, any(loom, miri)))]
 pub(crate) mod models;
 pub(crate) mod oracle;
+#[cfg(all(loom, orders))]
+mod weaker;
 
-#[cfg(loom)]
-pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(all(loom, not(orders)))]
+pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 #[cfg(not(loom))]
-pub(crate) use native::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use native::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+
+#[cfg(all(loom, orders))]
+pub(crate) use weaker::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+
+pub(crate) use native::atomic::Ordering;
 
 pub(crate) use native::thread;
 
@@ -37,7 +44,12 @@ pub(crate) use native::{Mutex, MutexGuard};
 /// there, and under Miri, which knows no CPU. On x86 the access itself is a full barrier, and only the
 /// compiler has to be held back.
 #[inline(always)]
+#[cfg_attr(orders, track_caller)]
 pub(crate) fn after_seq_cst() {
+    #[cfg(all(loom, orders))]
+    if weaker::is_x86() {
+        return;
+    }
     if cfg!(all(
         any(target_arch = "x86", target_arch = "x86_64"),
         not(any(loom, miri))
