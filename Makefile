@@ -23,7 +23,7 @@ lint: setup ## formatting, clippy and the documentation, warnings denied
 	$(CARGO) clippy --workspace $(WITHOUT_SERVERS) --all-targets --features $(FEATURES),windlass-examples/sim,windlass/sim -- -D warnings
 	$(CARGO) clippy -p windlass -- -D warnings
 	$(CARGO) clippy -p windlass --no-default-features -- -D warnings
-	$(CARGO) clippy -p windlass-criterion -p windlass-bench-numa --benches -- -D warnings
+	$(CARGO) clippy -p windlass-criterion --benches -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace $(WITHOUT_SERVERS) --no-deps --features $(FEATURES),windlass/sim
 
 check: lint test-first ## before each push: lint, all tests once, explored schedules
@@ -32,8 +32,8 @@ test: test-first test-modes ## the tests: over io_uring, over epoll, with disord
 
 test-all: test test-long loom ## also: in release, under a seccomp filter, all seeds, suites, packages, models
 
-# The rest of cargo bench's arguments go into ARGS, and criterion's after "--": ARGS="-- --quick".
-bench: setup ## criterion benches of windlass, tokio and may, and a table of them (BENCH=yield runs one, BENCH=numa policies)
-	$(CARGO) bench -p windlass-criterion -p windlass-bench-numa $(if $(BENCH),--bench $(BENCH)) $(ARGS)
+# More arguments go into ARGS: ARGS=--full.
+bench: setup ## benches of windlass, tokio and may, with verdicts (BENCH=yield runs one, BENCH=numa the policies)
+	$(CARGO) bench -p windlass-criterion -- $(BENCH) $(ARGS)
 
 include make/stages.mk make/tools.mk make/machines.mk make/measure.mk make/release.mk

@@ -22,7 +22,7 @@ benchmarks: setup ## measures all rows of docs/BENCHMARKS.md anew, and renders i
 		$(TARGET_DIR)/release/compare --json $$results --resume $${part:+--only $$part} $(ARGS); \
 	done; \
 	cp $$results docs/benchmarks/compare.json
-	$(CARGO) bench -p windlass-bench-numa --bench numa -- --json $(CURDIR)/docs/benchmarks/numa.json $(NUMA_ARGS)
+	$(CARGO) bench -p windlass-criterion --bench numa -- --json $(CURDIR)/docs/benchmarks/numa.json $(NUMA_ARGS)
 	$(MAKE) --no-print-directory benchmarks-page
 
 # RESULTS="FILE .." shows other results than those checked in.

@@ -8,19 +8,11 @@
 //!   sender
 
 use criterion::{Criterion, Throughput};
+use windlass_benches::runtimes::Runtimes;
 use windlass_benches::workloads::chan_ping_pong::{self, Shape};
 use windlass_benches::workloads::mpmc;
-use windlass_benches::{runtimes, summary};
 
-fn main() {
-    let workers = runtimes::workers();
-    let windlass = runtimes::windlass(workers);
-    let tokio = runtimes::tokio(workers);
-    let may = runtimes::may(workers);
-
-    let mut criterion = Criterion::default()
-        .output_directory(&summary::directory())
-        .configure_from_args();
+pub(crate) fn bench(criterion: &mut Criterion, on: &Runtimes) {
     for (name, cap, pairs) in [
         ("chan_ping_pong_unbuffered", 0, 1),
         ("chan_ping_pong_buffered", 1, 1),
@@ -30,13 +22,13 @@ fn main() {
         let mut group = criterion.benchmark_group(name);
         group.throughput(Throughput::Elements(pairs as u64));
         group.bench_function("windlass", |b| {
-            b.iter_custom(|n| chan_ping_pong::windlass(&windlass, shape, n));
+            b.iter_custom(|n| chan_ping_pong::windlass(&on.windlass, shape, n));
         });
         group.bench_function("tokio", |b| {
-            b.iter_custom(|n| chan_ping_pong::tokio(&tokio, shape, n));
+            b.iter_custom(|n| chan_ping_pong::tokio(&on.tokio, shape, n));
         });
         group.bench_function("may", |b| {
-            b.iter_custom(|n| chan_ping_pong::may(&may, shape, n));
+            b.iter_custom(|n| chan_ping_pong::may(&on.may, shape, n));
         });
         group.finish();
     }
@@ -44,18 +36,16 @@ fn main() {
     let mut group = criterion.benchmark_group("chan_mpmc_4x4");
     group.throughput(Throughput::Elements(mpmc::SIDE));
     group.bench_function("windlass", |b| {
-        b.iter_custom(|n| mpmc::windlass(&windlass, n));
+        b.iter_custom(|n| mpmc::windlass(&on.windlass, n));
     });
     group.bench_function("tokio", |b| {
-        b.iter_custom(|n| mpmc::tokio(&tokio, n));
+        b.iter_custom(|n| mpmc::tokio(&on.tokio, n));
     });
     group.bench_function("may", |b| {
-        b.iter_custom(|n| mpmc::may(&may, n));
+        b.iter_custom(|n| mpmc::may(&on.may, n));
     });
     group.bench_function("crossbeam", |b| {
         b.iter_custom(mpmc::crossbeam);
     });
     group.finish();
-    criterion.final_summary();
-    summary::after_bench();
 }

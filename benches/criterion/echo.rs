@@ -7,34 +7,24 @@
 //!   round trip's
 
 use criterion::{Criterion, Throughput};
+use windlass_benches::runtimes::Runtimes;
 use windlass_benches::workloads::echo;
-use windlass_benches::{runtimes, summary};
 
 const CONNECTIONS: [usize; 2] = [1, 64];
 
-fn main() {
-    let workers = runtimes::workers();
-    let windlass = runtimes::windlass(workers);
-    let tokio = runtimes::tokio(workers);
-    let may = runtimes::may(workers);
-
-    let mut criterion = Criterion::default()
-        .output_directory(&summary::directory())
-        .configure_from_args();
+pub(crate) fn bench(criterion: &mut Criterion, on: &Runtimes) {
     for connections in CONNECTIONS {
         let mut group = criterion.benchmark_group(format!("echo/{connections}"));
         group.throughput(Throughput::Elements(connections as u64));
         group.bench_function("windlass", |b| {
-            b.iter_custom(|round_trips| echo::windlass(&windlass, connections, round_trips));
+            b.iter_custom(|round_trips| echo::windlass(&on.windlass, connections, round_trips));
         });
         group.bench_function("tokio", |b| {
-            b.iter_custom(|round_trips| echo::tokio(&tokio, connections, round_trips));
+            b.iter_custom(|round_trips| echo::tokio(&on.tokio, connections, round_trips));
         });
         group.bench_function("may", |b| {
-            b.iter_custom(|round_trips| echo::may(&may, connections, round_trips));
+            b.iter_custom(|round_trips| echo::may(&on.may, connections, round_trips));
         });
         group.finish();
     }
-    criterion.final_summary();
-    summary::after_bench();
 }

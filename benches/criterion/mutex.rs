@@ -7,47 +7,37 @@
 //!   that the time per element is one lock and unlock
 
 use criterion::{Criterion, Throughput};
+use windlass_benches::runtimes::Runtimes;
 use windlass_benches::workloads::mutex;
-use windlass_benches::{runtimes, summary};
 
 const TASKS: usize = 64;
 
-fn main() {
-    let workers = runtimes::workers();
-    let windlass = runtimes::windlass(workers);
-    let tokio = runtimes::tokio(workers);
-    let may = runtimes::may(workers);
-
-    let mut criterion = Criterion::default()
-        .output_directory(&summary::directory())
-        .configure_from_args();
+pub(crate) fn bench(criterion: &mut Criterion, on: &Runtimes) {
     let mut group = criterion.benchmark_group("mutex/alone");
     group.bench_function("windlass", |b| {
-        b.iter_custom(|rounds| mutex::windlass_alone(&windlass, rounds));
+        b.iter_custom(|rounds| mutex::windlass_alone(&on.windlass, rounds));
     });
     group.bench_function("std", |b| {
-        b.iter_custom(|rounds| mutex::std_alone(&windlass, rounds));
+        b.iter_custom(|rounds| mutex::std_alone(&on.windlass, rounds));
     });
     group.bench_function("tokio", |b| {
-        b.iter_custom(|rounds| mutex::tokio_alone(&tokio, rounds));
+        b.iter_custom(|rounds| mutex::tokio_alone(&on.tokio, rounds));
     });
     group.bench_function("may", |b| {
-        b.iter_custom(|rounds| mutex::may_alone(&may, rounds));
+        b.iter_custom(|rounds| mutex::may_alone(&on.may, rounds));
     });
     group.finish();
 
     let mut group = criterion.benchmark_group("mutex/contended");
     group.throughput(Throughput::Elements(TASKS as u64));
     group.bench_function("windlass", |b| {
-        b.iter_custom(|rounds| mutex::windlass(&windlass, TASKS, rounds));
+        b.iter_custom(|rounds| mutex::windlass(&on.windlass, TASKS, rounds));
     });
     group.bench_function("tokio", |b| {
-        b.iter_custom(|rounds| mutex::tokio(&tokio, TASKS, rounds));
+        b.iter_custom(|rounds| mutex::tokio(&on.tokio, TASKS, rounds));
     });
     group.bench_function("may", |b| {
-        b.iter_custom(|rounds| mutex::may(&may, TASKS, rounds));
+        b.iter_custom(|rounds| mutex::may(&on.may, TASKS, rounds));
     });
     group.finish();
-    criterion.final_summary();
-    summary::after_bench();
 }

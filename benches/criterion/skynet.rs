@@ -9,41 +9,31 @@
 use std::time::Duration;
 
 use criterion::{Criterion, SamplingMode, Throughput};
+use windlass_benches::runtimes::{self, Runtimes};
 use windlass_benches::workloads::skynet;
-use windlass_benches::{runtimes, summary};
 
 const TREES: [(&str, u64); 2] = [("1k", 1_000), ("1M", 1_000_000)];
 
-fn main() {
-    let workers = runtimes::workers();
-    let windlass = runtimes::windlass(workers);
-    let tokio = runtimes::tokio(workers);
-    let may = runtimes::may(workers);
-
-    let mut criterion = Criterion::default()
-        .output_directory(&summary::directory())
-        .configure_from_args();
+pub(crate) fn bench(criterion: &mut Criterion, on: &Runtimes) {
     for (name, leaves) in TREES {
         let mut group = criterion.benchmark_group(format!("skynet/{name}"));
         group.throughput(Throughput::Elements(leaves));
         group.sampling_mode(SamplingMode::Flat).sample_size(10);
         group.bench_function("windlass", |b| {
-            b.iter_custom(|trees| repeat(trees, || skynet::windlass(&windlass, leaves)));
+            b.iter_custom(|trees| repeat(trees, || skynet::windlass(&on.windlass, leaves)));
         });
         group.bench_function("tokio", |b| {
-            b.iter_custom(|trees| repeat(trees, || skynet::tokio(&tokio, leaves)));
+            b.iter_custom(|trees| repeat(trees, || skynet::tokio(&on.tokio, leaves)));
         });
         if leaves * 10 / 9 <= runtimes::may_coroutines() as u64 {
             group.bench_function("may", |b| {
-                b.iter_custom(|trees| repeat(trees, || skynet::may(&may, leaves)));
+                b.iter_custom(|trees| repeat(trees, || skynet::may(&on.may, leaves)));
             });
         } else {
             eprintln!("skynet/{name}/may is left out: vm.max_map_count is too low for its stacks");
         }
         group.finish();
     }
-    criterion.final_summary();
-    summary::after_bench();
 }
 
 fn repeat(times: u64, run: impl Fn() -> Duration) -> Duration {

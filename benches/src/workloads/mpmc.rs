@@ -1,4 +1,4 @@
-//! Several senders and several receivers on one bounded channel.
+//! Several senders on one bounded channel, with several receivers or with one.
 //!
 //! tokio has no channel with several receivers, so async-channel's runs on it. may's has
 //! no limit. crossbeam's runs on threads.
@@ -62,6 +62,44 @@ pub fn tokio(runtime: &Tokio, messages: u64) -> Duration {
             received += receiver.await.unwrap();
         }
         assert_eq!(received, SIDE * messages);
+        start.elapsed()
+    })
+}
+
+/// So many goroutines send to one.
+pub fn windlass_to_one(runtime: &windlass::Runtime, senders: usize, messages: u64) -> Duration {
+    runtime.run(move || {
+        let (s, r) = windlass::channel::bounded(CAP);
+        let start = Instant::now();
+        for _ in 0..senders {
+            let s = s.clone();
+            windlass::spawn(move || (0..messages).for_each(|n| s.send(n).unwrap()));
+        }
+        drop(s);
+        assert_eq!(r.iter().count() as u64, senders as u64 * messages);
+        start.elapsed()
+    })
+}
+
+/// So many tasks send to one: [`tokio::sync::mpsc`].
+pub fn tokio_to_one(runtime: &Tokio, senders: usize, messages: u64) -> Duration {
+    runtime.run(async move {
+        let (s, mut r) = tokio::sync::mpsc::channel(CAP);
+        let start = Instant::now();
+        for _ in 0..senders {
+            let s = s.clone();
+            tokio::spawn(async move {
+                for n in 0..messages {
+                    s.send(n).await.unwrap();
+                }
+            });
+        }
+        drop(s);
+        let mut received = 0;
+        while r.recv().await.is_some() {
+            received += 1;
+        }
+        assert_eq!(received, senders as u64 * messages);
         start.elapsed()
     })
 }

@@ -20,6 +20,12 @@ fn windlass() {
     deadlines::windlass(&runtime, 3, 10);
     echo::windlass(&runtime, 4, 10);
     stream::windlass(&runtime, 20_000, 10);
+    scan::windlass(&runtime, 3);
+    fork_join::windlass(&runtime);
+    let file = reads::prepare(&std::env::temp_dir()).unwrap();
+    reads::windlass(&runtime, &file, 3, 10);
+    spawn_join::windlass_many(&runtime, 3, 10, 10);
+    mpmc::windlass_to_one(&runtime, 3, 100);
     chan_ping_pong::windlass(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
     mpmc::windlass(&runtime, 1_000);
 }
@@ -37,6 +43,12 @@ fn tokio() {
     deadlines::tokio(&runtime, 3, 10);
     echo::tokio(&runtime, 4, 10);
     stream::tokio(&runtime, 20_000, 10);
+    scan::tokio(&runtime, 3);
+    fork_join::tokio(&runtime);
+    let file = reads::prepare(&std::env::temp_dir()).unwrap();
+    reads::tokio(&runtime, &file, 3, 10);
+    spawn_join::tokio_many(&runtime, 3, 10, 10);
+    mpmc::tokio_to_one(&runtime, 3, 100);
     chan_ping_pong::tokio(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
     mpmc::tokio(&runtime, 1_000);
 }

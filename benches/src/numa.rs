@@ -4,14 +4,15 @@
 //!   they have written first, in steps with a yield between; `pipes`, producers and consumers
 //!   in pairs over channels; `echo`, connections over loopback; `feed`, nodes that feed
 //!   themselves: on each, goroutines that are bound there spawn as much as on the others
-//! - policies: `flat`, all Ps are alike; `+home wake`, the default: nearest first, a gate before other
-//!   nodes, stacks where goroutines first run, and goroutines that wake at home
+//! - policies: `flat`, all Ps are alike; `default`, which is `NumaPolicy::Levels`: nearest first, a gate
+//!   before other nodes, stacks where goroutines first run, and goroutines that wake at home
 //! - policies take turns, round by round, so that what else the machine does hits them all;
 //!   times are medians of the rounds, far loads (from memory of other nodes) are for one round
 //!
-//! `cargo bench --bench numa`. Each policy gets a verdict for each workload,
-//! on any number of nodes: TOO SLOW if it takes more than 3 % longer than flat. On several nodes
-//! the bench also compares the default's far loads with flat's, and for `feed` it checks that
+//! `cargo bench --bench numa`. The default gets a verdict for each workload: slower or faster than flat,
+//! or level with it where the difference is within the noise ([`crate::pairs`] says how that is told).
+//! Slower by more than 3 % is TOO SLOW. On several nodes the bench also compares the default's far loads
+//! with flat's, and for `feed` it checks that
 //! remote steals stay below 5 %. `--synthetic DESCRIPTION` plans for a machine that is not there:
 //! the counts are then right, and the times are not.
 //!
@@ -21,9 +22,10 @@
 //! filter), the bench says so and goes on without.
 #![expect(clippy::print_stdout, reason = "the result")]
 
+use std::ffi::OsStr;
 use std::hint::black_box;
-use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -32,22 +34,22 @@ use serde_json::json;
 use windlass::channel::bounded;
 use windlass::metrics::PMetrics;
 use windlass::topology::Topology;
-use windlass::{NumaPolicy, Runtime, spawn, task, yield_now};
-use windlass_benches::machine_time::MachineTime;
-use windlass_benches::results::{self, Row, Summary};
-use windlass_benches::runtimes;
-use windlass_benches::workloads::{echo, skynet};
+use windlass::{NumaPolicy, Runtime, spawn, task};
 
-/// The default is the last, by the name that it has in docs/benchmarks.
-const POLICIES: [(&str, NumaPolicy); 2] = [
-    ("flat", NumaPolicy::Flat),
-    ("+home wake", NumaPolicy::Levels),
-];
+use crate::arguments;
+use crate::machine_time::MachineTime;
+use crate::pairs::Pairs;
+use crate::results::{self, Row, Summary};
+use crate::runtimes;
+use crate::suite::progress;
+use crate::workloads::{echo, scan, skynet};
+
+const FLAT: &str = "flat";
+const DEFAULT: &str = "default";
+const POLICIES: [(&str, NumaPolicy); 2] = [(FLAT, NumaPolicy::Flat), (DEFAULT, NumaPolicy::Levels)];
 
 const LEAVES: u64 = 100_000;
 const SCANNERS_PER_P: usize = 4;
-const SCAN_WORDS: usize = 1 << 17;
-const SCAN_STEPS: usize = 64;
 const PAIRS_PER_P: usize = 8;
 const MESSAGES: u64 = 2_000;
 const CONNECTIONS: usize = 16;
@@ -57,16 +59,18 @@ const MEALS: usize = 400;
 const CHILDREN: usize = 8;
 const CHILD_WORDS: u64 = 1 << 10;
 
-/// The most that a policy may cost against flat, as a part.
+/// The most that the default may cost against flat, as a part.
 const MOST_COST: f64 = 0.03;
 /// The largest part that may come from other nodes.
 const MOST_REMOTE: f64 = 0.05;
 
-#[derive(Parser)]
-struct Args {
+/// The arguments.
+#[derive(Debug, Parser)]
+#[command(name = "numa", about = "What is the policy for NUMA nodes worth?")]
+pub struct Args {
     #[arg(long, default_value_t = runtimes::workers())]
     workers: usize,
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 31)]
     rounds: usize,
     /// A machine by its hwloc description, for example "pack:2 [numa] core:4 pu:1".
     #[arg(long)]
@@ -87,37 +91,13 @@ const BALANCED: &str = "feed";
 
 const WORKLOADS: [Workload; 5] = [
     ("skynet", |rt| skynet::windlass(rt, LEAVES)),
-    ("scan", scan),
+    ("scan", |rt| {
+        scan::windlass(rt, SCANNERS_PER_P * rt.processors())
+    }),
     ("pipes", pipes),
     ("echo", |rt| echo::windlass(rt, CONNECTIONS, ROUND_TRIPS)),
     (BALANCED, feed),
 ];
-
-/// Every goroutine fills a buffer of its own and reads it again and again.
-fn scan(rt: &Runtime) -> Duration {
-    let n = SCANNERS_PER_P * rt.processors();
-    rt.run(move || {
-        let begin = Instant::now();
-        let all: Vec<_> = (0..n)
-            .map(|i| {
-                spawn(move || {
-                    let words: Vec<u64> = (0..SCAN_WORDS).map(|w| (w ^ i) as u64).collect();
-                    let chunk = SCAN_WORDS / SCAN_STEPS;
-                    let mut sum = 0_u64;
-                    for words in words.chunks(chunk) {
-                        sum = words.iter().fold(sum, |sum, word| sum.wrapping_add(*word));
-                        yield_now();
-                    }
-                    sum
-                })
-            })
-            .collect();
-        for scanner in all {
-            black_box(scanner.join().unwrap());
-        }
-        begin.elapsed()
-    })
-}
 
 /// Pairs that each hand messages on, and compute a little for each.
 fn pipes(rt: &Runtime) -> Duration {
@@ -239,10 +219,8 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn median(&self) -> Duration {
-        let mut times = self.times.clone();
-        times.sort_unstable();
-        times[times.len() / 2]
+    fn ms(&self) -> Vec<f64> {
+        self.times.iter().map(|t| t.as_secs_f64() * 1e3).collect()
     }
 
     fn far_loads_a_round(&self) -> Option<u64> {
@@ -323,8 +301,7 @@ impl Progress {
     /// A round of a workload begins.
     fn round(&mut self, name: &str) {
         if self.in_terminal {
-            // A failed write loses only the bar.
-            let _ = write!(io::stderr(), "\r\x1b[K{}", self.bar(name));
+            progress::redraw(&self.line(name));
         }
         self.done += 1;
     }
@@ -332,28 +309,19 @@ impl Progress {
     /// The table can be printed where the bar was.
     fn clear(&self) {
         if self.in_terminal {
-            // As above.
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            progress::redraw("");
         }
     }
 
-    fn bar(&self, name: &str) -> String {
-        const WIDTH: usize = 30;
-        let filled = WIDTH * self.done / self.all;
-        let left = match self.done {
-            0 => String::new(),
-            done => {
-                let to_do = (self.all - done) as f64 / done as f64;
-                let left = self.begin.elapsed().as_secs_f64() * to_do;
-                format!(", about {left:.0} s left")
-            }
+    fn line(&self, name: &str) -> String {
+        let part = self.done as f64 / self.all as f64;
+        let left = self.begin.elapsed().as_secs_f64() * (1.0 - part) / part;
+        let left = if self.done == 0 {
+            String::new()
+        } else {
+            format!(", about {left:.0} s left")
         };
-        format!(
-            "[{}{}] {:3} % {name}{left}",
-            "#".repeat(filled),
-            "-".repeat(WIDTH - filled),
-            100 * self.done / self.all
-        )
+        progress::bar(part, &format!("{name}{left}"))
     }
 }
 
@@ -362,7 +330,7 @@ fn print(workload: &str, outcomes: &[Outcome]) {
         let total = &outcome.total;
         println!(
             "{workload:<8} {policy:<11} {:>10.2} {:>9} {:>8.1} {:>8} {:>8} {:>8} {:>8} {:>10}",
-            outcome.median().as_secs_f64() * 1e3,
+            Summary::of(&outcome.ms()).map_or(f64::NAN, |ms| ms.median),
             total.stolen.total(),
             total.remote_share() * 100.0,
             total.gate_denials.total(),
@@ -376,61 +344,10 @@ fn print(workload: &str, outcomes: &[Outcome]) {
     }
 }
 
-/// How much longer a policy takes than flat.
-struct Cost {
-    median: f64,
-    /// A quarter of the rounds took less than this more.
-    lower: f64,
-}
-
-impl Cost {
-    /// By pairs of the same round: a disturbance of the machine hits both.
-    fn of(policy: &Outcome, flat: &Outcome) -> Cost {
-        let mut ratios: Vec<f64> = flat
-            .times
-            .iter()
-            .zip(&policy.times)
-            .map(|(flat, policy)| policy.as_secs_f64() / flat.as_secs_f64())
-            .collect();
-        ratios.sort_unstable_by(f64::total_cmp);
-        Cost {
-            median: ratios[ratios.len() / 2] - 1.0,
-            lower: ratios[ratios.len() / 4] - 1.0,
-        }
-    }
-
-    fn word(&self) -> &'static str {
-        match () {
-            () if self.median <= MOST_COST => "ok",
-            // Some rounds are slow and others are not: the machine is busy.
-            () if self.lower <= MOST_COST => {
-                "unclear, the rounds differ: run it on a quiet machine"
-            }
-            () => "TOO SLOW",
-        }
-    }
-
-    fn verdict(&self, workload: &str, policy: &str) -> String {
-        let percent = self.median.abs() * 100.0;
-        let than_flat = if self.median > 0.0 {
-            "slower"
-        } else {
-            "faster"
-        };
-        let word = self.word();
-        format!("{workload}: {policy} is {percent:.1} % {than_flat} than flat: {word}")
-    }
-}
-
 /// The times of one workload under each policy.
 fn row(workload: &str, outcomes: &[Outcome]) -> Row {
     let cell = |((policy, _), outcome): (&(&str, _), &Outcome)| {
-        let ms: Vec<_> = outcome
-            .times
-            .iter()
-            .map(|t| t.as_secs_f64() * 1e3)
-            .collect();
-        Some(((*policy).to_owned(), Summary::of(&ms)?))
+        Some(((*policy).to_owned(), Summary::of(&outcome.ms())?))
     };
     Row {
         experiment: workload.to_owned(),
@@ -440,37 +357,34 @@ fn row(workload: &str, outcomes: &[Outcome]) -> Row {
     }
 }
 
-fn main() {
-    let args = Args::parse();
+/// The bench.
+///
+/// # Panics
+///
+/// If the machine of `--synthetic` is none, or a runtime does not start.
+pub fn main() {
+    run(&arguments::parse());
+}
+
+/// As a part of `cargo bench`, which reads the file.
+///
+/// # Panics
+///
+/// As [`main`].
+pub fn write(json: &Path) {
+    let words = [OsStr::new("numa"), OsStr::new("--json"), json.as_os_str()];
+    run(&Args::parse_from(words));
+}
+
+fn run(args: &Args) {
     let machine = args.synthetic.as_deref().map(|text| {
-        Topology::synthetic(text).unwrap_or_else(|e| panic!("--synthetic {text:?}: {e}"))
+        let machine = Topology::synthetic(text);
+        machine.unwrap_or_else(|e| arguments::refuse(&format!("--synthetic {text:?}: {e}")))
     });
-    let counter = FarLoads::count();
-    match &counter {
-        Ok(counter) => println!("far loads are counted ({})", counter.what),
-        Err(why) => println!("far loads cannot be counted here: {why}"),
-    }
     let probe = runtimes::windlass_numa(args.workers, NumaPolicy::Levels, machine.clone());
     let n_nodes = probe.plan().nodes.len();
     drop(probe);
-    println!(
-        "{} Ps on {n_nodes} nodes, {} rounds",
-        args.workers, args.rounds
-    );
-    let mut counter = counter.ok();
-    println!(
-        "{:<8} {:<11} {:>10} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10}",
-        "workload",
-        "policy",
-        "median ms",
-        "stolen",
-        "remote %",
-        "denied",
-        "home",
-        "rehomed",
-        "away",
-        "far loads"
-    );
+    let mut counter = print_head(args, n_nodes);
     let (load_before, date) = (results::load_average(), results::date());
     let machine_before = MachineTime::now().expect("proc(5) is there");
     let (mut verdicts, mut rows) = (Vec::new(), Vec::new());
@@ -478,7 +392,7 @@ fn main() {
     let mut progress = Progress::new(args.rounds + 1);
     for workload @ (name, _) in WORKLOADS {
         let outcomes = measure(
-            &args,
+            args,
             machine.as_ref(),
             workload,
             &mut counter,
@@ -488,7 +402,10 @@ fn main() {
         rows.push(row(name, &outcomes));
         verdicts.extend(verdicts_of(name, n_nodes, &outcomes));
     }
-    println!();
+    println!("\n{HOW}");
+    if let Some(words) = of_one_node(n_nodes) {
+        println!("{words}");
+    }
     verdicts.iter().for_each(|line| println!("{line}"));
     if let Some(path) = &args.json {
         let shares = MachineTime::now().expect("as before").since(machine_before);
@@ -506,27 +423,72 @@ fn main() {
         });
         let document = results::document(results::machine(), run, &rows);
         results::write(path, &document)
-            .unwrap_or_else(|e| panic!("--json {}: {e}", path.display()));
+            .unwrap_or_else(|e| arguments::refuse(&format!("--json {}: {e}", path.display())));
     }
 }
 
-/// A line for each policy but flat; on several nodes one more, on remote steals and far loads.
+/// Says what is measured on what, and begins the table.
+fn print_head(args: &Args, n_nodes: usize) -> Option<FarLoads> {
+    let counter = FarLoads::count();
+    match &counter {
+        Ok(counter) => println!("far loads are counted ({})", counter.what),
+        Err(why) => println!("far loads cannot be counted here: {why}"),
+    }
+    let nodes = if n_nodes == 1 { "node" } else { "nodes" };
+    println!(
+        "{} Ps on {n_nodes} {nodes}, {} rounds",
+        args.workers, args.rounds
+    );
+    println!(
+        "{:<8} {:<11} {:>10} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10}",
+        "workload",
+        "policy",
+        "median ms",
+        "stolen",
+        "remote %",
+        "denied",
+        "home",
+        "rehomed",
+        "away",
+        "far loads"
+    );
+    counter.ok()
+}
+
+/// How a verdict comes about.
+const HOW: &str = "Verdicts: the default beside flat, as the median of the differences of each round. 99 % interval: by\n\
+    the sign test. Level: the interval holds 0, so the difference is within the noise.";
+
+/// For the reader of a run on one node.
+fn of_one_node(n_nodes: usize) -> Option<&'static str> {
+    (n_nodes == 1).then_some(
+        "One node: the policies do the same here, but that flat gives a goroutine its stack when it is spawned. \
+         A difference\nis of that, or chance.",
+    )
+}
+
+/// A line on the default's time beside flat's; on several nodes one more, on remote steals and far loads.
 fn verdicts_of(name: &str, n_nodes: usize, outcomes: &[Outcome]) -> Vec<String> {
     let (flat, default) = (&outcomes[0], &outcomes[POLICIES.len() - 1]);
-    let label = |i: usize| {
-        if i + 1 == POLICIES.len() {
-            "default"
-        } else {
-            POLICIES[i].0
-        }
-    };
-    let mut lines: Vec<_> = (1..POLICIES.len())
-        .map(|i| Cost::of(&outcomes[i], flat).verdict(name, label(i)))
-        .collect();
+    let mut lines = Vec::new();
+    lines.extend(Pairs::of(&default.ms(), &flat.ms()).map(|pairs| verdict(name, &pairs)));
     if n_nodes > 1 {
         lines.push(locality(name, flat, default));
     }
     lines
+}
+
+/// `scan: default is level with flat: medians .. and .. ms, ..`
+fn verdict(workload: &str, pairs: &Pairs) -> String {
+    let too_slow = if pairs.is_slower_by(MOST_COST) {
+        ": TOO SLOW"
+    } else {
+        ""
+    };
+    format!(
+        "{workload}: {DEFAULT} is {}: {pairs}{too_slow}",
+        pairs.words(FLAT)
+    )
 }
 
 /// Where the default's steals and loads came from, beside flat's.
@@ -550,4 +512,78 @@ fn locality(name: &str, flat: &Outcome, default: &Outcome) -> String {
         remote(default) * 100.0,
         remote(flat) * 100.0,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines on rounds whose default takes so many ms, beside 10 ms of flat.
+    fn lines(n_nodes: usize, default_ms: impl Fn(usize) -> f64) -> Vec<String> {
+        let outcome = |ms: &dyn Fn(usize) -> f64| Outcome {
+            times: (0..15)
+                .map(|i| Duration::from_secs_f64(ms(i) / 1e3))
+                .collect(),
+            far_loads: None,
+            total: PMetrics::default(),
+        };
+        verdicts_of("scan", n_nodes, &[outcome(&|_| 10.0), outcome(&default_ms)])
+    }
+
+    fn noise(round: usize) -> f64 {
+        [9.0, 10.8, 9.7, 10.1, 10.6][round % 5]
+    }
+
+    #[test]
+    fn a_win_is_faster_and_a_loss_is_too_slow() {
+        let win = "scan: default is faster than flat by 20.0 %: medians 8.00 and 10.00 ms, -20.0 % by 15 pairs \
+            (99 % interval -20.0 to -20.0)";
+        assert_eq!(lines(1, |_| 8.0), [win]);
+        let loss = "scan: default is slower than flat by 20.0 %: medians 12.00 and 10.00 ms, +20.0 % by 15 pairs \
+            (99 % interval +20.0 to +20.0): TOO SLOW";
+        assert_eq!(lines(1, |_| 12.0), [loss]);
+    }
+
+    #[test]
+    fn a_loss_that_is_small_is_not_too_slow() {
+        let line = &lines(1, |_| 10.2)[0];
+        assert!(line.starts_with("scan: default is slower than flat by 2.0 %: "));
+        assert!(!line.contains("TOO SLOW"));
+    }
+
+    #[test]
+    fn noise_is_level_whichever_median_is_the_smaller() {
+        for shift in [-0.2, 0.0, 0.2] {
+            let line = &lines(1, |i| noise(i) + shift)[0];
+            assert!(
+                line.starts_with("scan: default is level with flat: "),
+                "{line}"
+            );
+            assert!(!line.contains("ok") && !line.contains("TOO SLOW"));
+        }
+    }
+
+    #[test]
+    fn one_node_is_said_and_has_no_line_on_other_nodes() {
+        assert!(of_one_node(1).unwrap().contains("the policies do the same"));
+        assert_eq!(of_one_node(2), None);
+        assert_eq!(lines(1, noise).len(), 1);
+        let two = lines(2, noise);
+        assert!(two[1].starts_with("scan: 0.0 % of the default's steals came from other nodes"));
+    }
+
+    /// A reader finds in the table what the verdicts speak of.
+    #[test]
+    fn rows_and_verdicts_have_the_same_names() {
+        let outcome = || Outcome {
+            times: vec![Duration::from_millis(1); 15],
+            far_loads: None,
+            total: PMetrics::default(),
+        };
+        let row = row("scan", &[outcome(), outcome()]);
+        let line = &lines(1, noise)[0];
+        for (policy, _) in &row.cells {
+            assert!(line.contains(policy), "{policy} is not in {line}");
+        }
+    }
 }
