@@ -23,6 +23,18 @@ explore-short: setup ## 150 orders of each scenario
 	$(call run_explorer,--check)
 	$(call run_explorer,--schedules 150)
 
+# Debug assertions read atomics, which the twin would charge for.
+scale scale-check: export CARGO_PROFILE_DEV_OPT_LEVEL = 2
+scale scale-check: export CARGO_PROFILE_DEV_DEBUG = line-tables-only
+scale scale-check: export CARGO_PROFILE_DEV_DEBUG_ASSERTIONS = false
+run_twin = RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-scale --target-dir $(TARGET_DIR)/scale -- $(1)
+SCALE ?=
+scale: setup ## the runtime on simulated machines of up to 512 CPUs (SCALE="--machine 4x28 --workload pairs" chooses)
+	$(call run_twin,$(SCALE))
+
+scale-check: setup ## does a simulated machine give the same numbers twice?
+	$(call run_twin,--check)
+
 # Fails with the hot path that needs more instructions than tests/instructions has on record. Optimised as
 # programs of users are.
 instructions: setup ## counts instructions of the hot paths by valgrind, compares (ARGS=--update records)

@@ -164,11 +164,28 @@ impl RawLock {
 mod held {
     //! The ranks that this thread holds. Ranked locks are never held across a stack switch, so a
     //! thread-local is correct here.
+    #[cfg(not(explore))]
     use std::cell::Cell;
 
     use super::Rank;
 
+    #[cfg(not(explore))]
     thread_local!(static HELD: Cell<u32> = const { Cell::new(0) });
+
+    /// The explorer keeps the words of threads itself.
+    #[cfg(explore)]
+    const HELD: usize = 1;
+
+    #[cfg(not(explore))]
+    fn change(f: impl FnOnce(u32) -> u32) {
+        HELD.with(|h| h.set(f(h.get())));
+    }
+
+    #[cfg(explore)]
+    fn change(f: impl FnOnce(u32) -> u32) {
+        let held = f(windlass_explorer::local(HELD) as u32);
+        windlass_explorer::set_local(HELD, held as usize);
+    }
 
     #[derive(Debug)]
     pub(super) struct Held(u32);
@@ -176,13 +193,12 @@ mod held {
     #[inline(never)]
     pub(super) fn push(rank: Rank) -> Held {
         let bit = 1 << rank as u32;
-        HELD.with(|h| {
+        change(|held| {
             assert!(
-                h.get() < bit,
-                "lock order: {rank:?} taken while holding {:#b}",
-                h.get()
+                held < bit,
+                "lock order: {rank:?} taken while holding {held:#b}"
             );
-            h.set(h.get() | bit);
+            held | bit
         });
         Held(bit)
     }
@@ -190,7 +206,7 @@ mod held {
     impl Drop for Held {
         #[inline(never)]
         fn drop(&mut self) {
-            HELD.with(|h| h.set(h.get() & !self.0));
+            change(|held| held & !self.0);
         }
     }
 }

@@ -63,7 +63,11 @@ const LIBRARIES: &[&str] = &[
 
 /// An outsider and the files that may name it.
 const DOORS: &[(&str, &[&str])] = &[
-    ("corosensei", &["src/g/coro.rs"]),
+    // Goroutines, and the threads of the twin.
+    (
+        "corosensei",
+        &["crates/explorer/src/fiber.rs", "src/g/coro.rs"],
+    ),
     (
         "io_uring",
         &[

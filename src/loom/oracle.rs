@@ -2,19 +2,22 @@
 
 #[cfg(explore)]
 pub(crate) use windlass_explorer::oracle::{
-    commit_is_over, commits, committed, dies, forgets, holds, lives, must, ran, runs, slots,
-    stacks, touches,
+    commit_is_over, commits, committed, dies, forgets, holds, lives, must, ran, runs, runs_on,
+    slots, stacks, touches,
 };
 
 #[cfg(not(explore))]
 pub(crate) use silent::{
-    commit_is_over, commits, committed, holds, lives, ran, runs, slots, stacks, touches,
+    commit_is_over, commits, committed, holds, lives, ran, runs, runs_on, slots, stacks, touches,
 };
 
 #[cfg(not(explore))]
 mod silent {
     #[inline(always)]
     pub(crate) fn holds<M, A, P>(_: *const M, _: &A, _: *const P) {}
+
+    #[inline(always)]
+    pub(crate) fn runs_on(_: impl FnOnce() -> usize) {}
 
     #[inline(always)]
     pub(crate) fn runs<M, P, G>(

@@ -11,7 +11,8 @@ pub mod sync_atomic {
     use std::sync::atomic as std_atomic;
 
     pub use crate::control::fence;
-    use crate::control::point;
+    use crate::control::point_at;
+    use crate::lines::Use;
     use crate::log::What;
     pub use std_atomic::{Ordering, compiler_fence};
 
@@ -30,21 +31,25 @@ pub mod sync_atomic {
                 #[inline]
                 #[track_caller]
                 pub fn load(&self, order: Ordering) -> $value {
-                    point(What::Load);
+                    point_at(What::Load, Use::Read, self.0.as_ptr().addr());
                     self.0.load(order)
                 }
 
                 #[inline]
                 #[track_caller]
                 pub fn store(&self, value: $value, order: Ordering) {
-                    point(What::Store);
+                    let how = match order {
+                        Ordering::SeqCst => Use::Rmw,
+                        _ => Use::Store,
+                    };
+                    point_at(What::Store, how, self.0.as_ptr().addr());
                     self.0.store(value, order);
                 }
 
                 #[inline]
                 #[track_caller]
                 pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                    point(What::Swap);
+                    point_at(What::Swap, Use::Rmw, self.0.as_ptr().addr());
                     self.0.swap(value, order)
                 }
 
@@ -57,7 +62,7 @@ pub mod sync_atomic {
                     success: Ordering,
                     failure: Ordering,
                 ) -> Result<$value, $value> {
-                    point(What::Cas);
+                    point_at(What::Cas, Use::Rmw, self.0.as_ptr().addr());
                     self.0.compare_exchange(current, new, success, failure)
                 }
 
@@ -129,7 +134,7 @@ pub mod sync_atomic {
                     #[inline]
                     #[track_caller]
                     pub fn $op(&self, value: $value, order: Ordering) -> $value {
-                        point(What::Swap);
+                        point_at(What::Swap, Use::Rmw, self.0.as_ptr().addr());
                         self.0.$op(value, order)
                     }
                 )*

@@ -4,14 +4,19 @@
 //! this state. The lock around it is never contended; it avoids unsafe code.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::clock::Clocks;
+use super::fiber;
 use super::kernel::{Kernel, Woken};
 use super::ledger::Ledger;
+use super::lines::{Access, Lines, Use};
 use super::log::{Log, What, end_with_finding};
+use super::machine::{Machine, Prices};
 use super::strategy::{Options, Pick, Recorded, Rng, Strategy};
 
 /// A deadline that never comes.
@@ -26,12 +31,14 @@ const SPIN_NS: u64 = 1_000;
 const BEGIN_NS: u64 = 1_000_000_000;
 
 /// The reason why a thread waits.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// Only for time.
     Time,
-    /// A word in memory: futexes, locks, conditions.
+    /// A word in memory: futexes, conditions.
     Address(usize),
+    /// One of `std`'s locks.
+    Lock(usize),
     /// The end of a thread.
     End(usize),
     /// The token of `thread::park`.
@@ -48,6 +55,7 @@ impl std::fmt::Debug for Key {
         match self {
             Key::Time => f.write_str("time"),
             Key::Address(_) => f.write_str("a word in memory"),
+            Key::Lock(_) => f.write_str("a lock"),
             Key::End(id) => write!(f, "the end of t{id}"),
             Key::Park(_) => f.write_str("its token"),
             Key::Ring(ring) => write!(f, "ring {ring}"),
@@ -83,6 +91,8 @@ struct Thread {
 /// One schedule.
 pub(super) struct Control {
     threads: Vec<Thread>,
+    /// Who waits for what, those first that wait for longest.
+    waiters: BTreeMap<Key, Vec<usize>>,
     now_ns: u64,
     step: u64,
     max_steps: u64,
@@ -93,6 +103,28 @@ pub(super) struct Control {
     pub(super) log: Log,
     pub(super) kernel: Kernel,
     pub(super) oracle: Ledger,
+    /// Of the twin: threads have clocks of their own, and what they do has a price.
+    pub(super) twin: Option<Twin>,
+}
+
+/// The state of a machine with prices.
+#[derive(Debug)]
+pub(super) struct Twin {
+    pub(super) clocks: Clocks,
+    pub(super) lines: Lines,
+}
+
+impl Twin {
+    pub(super) fn prices(&self) -> Prices {
+        self.clocks.machine.prices
+    }
+}
+
+/// A schedule of the twin goes on.
+static IS_TWIN: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn is_twin() -> bool {
+    IS_TWIN.load(Ordering::Relaxed)
 }
 
 static CONTROL: Mutex<Option<Control>> = Mutex::new(None);
@@ -102,7 +134,33 @@ static TURN: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 const NOBODY: usize = usize::MAX;
 
-thread_local!(static ME: Cell<usize> = const { Cell::new(NOBODY) });
+thread_local!(
+    static ME: Cell<usize> = const { Cell::new(NOBODY) };
+    /// The words that the runtime keeps for each thread.
+    static LOCALS: Cell<[usize; fiber::N_LOCALS]> = const { Cell::new([0; fiber::N_LOCALS]) };
+);
+
+/// The word `slot` of the calling thread, 0 at first.
+#[inline(never)]
+pub fn local(slot: usize) -> usize {
+    std::hint::black_box(());
+    LOCALS.with(Cell::get)[slot]
+}
+
+/// Sets the word `slot` of the calling thread.
+#[inline(never)]
+pub fn set_local(slot: usize, value: usize) {
+    let mut words = LOCALS.with(Cell::get);
+    words[slot] = value;
+    LOCALS.with(|cell| cell.set(words));
+}
+
+/// The thread of the host becomes thread `id` of the twin until that suspends itself.
+pub(super) fn resume(id: usize) {
+    ME.with(|me| me.set(id));
+    fiber::resume(id, |words| LOCALS.with(|cell| cell.replace(words)));
+    ME.with(|me| me.set(NOBODY));
+}
 
 /// The number of the calling thread. Read anew each time: goroutines go from thread to thread.
 #[inline(never)]
@@ -125,10 +183,29 @@ pub(super) fn with<T>(f: impl FnOnce(&mut Control) -> T) -> T {
 pub(super) fn begin(strategy: Box<dyn Strategy>, seed: u64, max_steps: u64, loud: bool) {
     ME.with(|me| me.set(0));
     TURN.store(0, Ordering::SeqCst);
+    prepare(strategy, seed, max_steps, loud, None);
+    started(0, Some(std::thread::current()));
+}
+
+/// Begins a schedule of the twin. Its first thread is a fiber, which is not made yet.
+#[track_caller]
+pub(super) fn begin_twin(strategy: Box<dyn Strategy>, seed: u64, machine: Machine) {
+    let twin = Twin {
+        clocks: Clocks::new(machine),
+        lines: Lines::default(),
+    };
+    prepare(strategy, seed, u64::MAX, false, Some(twin));
+    IS_TWIN.store(true, Ordering::Relaxed);
+    with(|c| c.kernel.faults = Default::default());
+}
+
+#[track_caller]
+fn prepare(strategy: Box<dyn Strategy>, seed: u64, max_steps: u64, loud: bool, twin: Option<Twin>) {
     base();
     let mut rng = Rng::new(seed ^ 0xE4B1_0E37);
     let mut control = Control {
         threads: Vec::new(),
+        waiters: BTreeMap::new(),
         now_ns: BEGIN_NS,
         step: 0,
         max_steps,
@@ -138,11 +215,11 @@ pub(super) fn begin(strategy: Box<dyn Strategy>, seed: u64, max_steps: u64, loud
         kernel: Kernel::new(&mut rng),
         rng,
         oracle: Ledger::default(),
+        twin,
     };
     control.log.loud = loud;
     control.add_thread("main".to_owned());
     *lock() = Some(control);
-    started(0, &std::thread::current());
 }
 
 /// Ends it: gives the number of points, the hash of the log, and the choices.
@@ -172,7 +249,7 @@ impl Control {
     #[track_caller]
     fn add_thread(&mut self, name: String) -> usize {
         let id = self.threads.len();
-        if id == 64 {
+        if id == 64 && self.twin.is_none() {
             self.fail("more than 64 threads were started");
         }
         // Not before `started` does anybody give it the baton.
@@ -189,7 +266,19 @@ impl Control {
             os: None,
             at: Location::caller(),
         });
+        let now_ps = self.now_ps();
+        if let Some(twin) = &mut self.twin {
+            twin.clocks.add(now_ps);
+        }
         id
+    }
+
+    /// The time of the calling thread.
+    fn now_ps(&self) -> u64 {
+        match (&self.twin, me()) {
+            (Some(twin), Some(me)) => twin.clocks.now_ps(me),
+            _ => self.now_ns * 1_000,
+        }
     }
 
     /// Counts and records a point of `me`.
@@ -217,32 +306,63 @@ impl Control {
     }
 
     fn wake_the_late(&mut self) {
-        let now_ns = self.now_ns;
-        for thread in &mut self.threads {
-            if let State::Waiting { deadline_ns, .. } = thread.state
-                && deadline_ns <= now_ns
+        for id in 0..self.threads.len() {
+            if let State::Waiting { deadline_ns, .. } = self.threads[id].state
+                && deadline_ns <= self.now_ns
             {
-                thread.state = State::Runnable;
-                thread.woken = false;
+                self.ends_wait(id, false);
             }
         }
+    }
+
+    /// The thread waits no longer: it was woken, or its deadline has come.
+    pub(super) fn ends_wait(&mut self, id: usize, woken: bool) -> Option<Key> {
+        let thread = &mut self.threads[id];
+        let State::Waiting { key, .. } = thread.state else {
+            return None;
+        };
+        thread.state = State::Runnable;
+        thread.woken = woken;
+        if let Some(waiters) = self.waiters.get_mut(&key) {
+            waiters.retain(|&other| other != id);
+            if waiters.is_empty() {
+                self.waiters.remove(&key);
+            }
+        }
+        Some(key)
     }
 
     /// Wakes up to `n` threads that wait for `key`, those first that wait for longest.
     pub(super) fn wake(&mut self, key: Key, n: usize) -> usize {
         let mut n_woken = 0;
         while n_woken < n {
-            let waits = |(at, t): (usize, &Thread)| match t.state {
-                State::Waiting { key: k, since, .. } if k == key => Some((since, at)),
-                _ => None,
+            let Some(&first) = self.waiters.get(&key).and_then(|all| all.first()) else {
+                break;
             };
-            let first = self.threads.iter().enumerate().filter_map(waits).min();
-            let Some((_, at)) = first else { break };
-            self.threads[at].state = State::Runnable;
-            self.threads[at].woken = true;
+            self.ends_wait(first, true);
+            self.charge_wake(first, key);
             n_woken += 1;
         }
         n_woken
+    }
+
+    /// Of the twin: the caller pays for a wake, and the woken thread goes on when it has got a CPU.
+    fn charge_wake(&mut self, woken: usize, key: Key) {
+        let Some(twin) = &mut self.twin else { return };
+        let prices = twin.prices();
+        let (cost_ps, latency_ps) = match key {
+            // As if it had waited in a loop: for sections that are short.
+            Key::Lock(_) => (0, prices.transfer[1]),
+            _ => (prices.wake, prices.wake_latency),
+        };
+        let now_ps = match me() {
+            Some(me) => {
+                twin.clocks.charge(me, cost_ps);
+                twin.clocks.now_ps(me)
+            }
+            None => self.now_ns * 1_000,
+        };
+        twin.clocks.ready(woken, now_ps + latency_ps);
     }
 
     /// The next holder of the baton. `current` is at a point and can go on, or there is none.
@@ -330,7 +450,7 @@ impl Control {
 
     /// Each operation in a ring has the frame still, or the armed request, that it is named after.
     pub(super) fn check_operations(&self) {
-        if self.kernel.has_orphan(|at| self.oracle.number_of(at)) {
+        if self.twin.is_none() && self.kernel.has_orphan(|at| self.oracle.number_of(at)) {
             self.fail("an operation is in a ring whose frame is gone");
         }
     }
@@ -396,8 +516,128 @@ pub(super) fn point(what: What) {
     }
 }
 
+/// A point before an access to memory.
+#[track_caller]
+#[inline]
+pub(super) fn point_at(what: What, how: Use, address: usize) {
+    let Some(me) = me() else { return };
+    let at = Location::caller();
+    if is_twin() {
+        wait_for_time(me, what, at);
+        with(|c| c.charge_access(me, how, address, at));
+    } else {
+        point_of(me, what, at, false);
+    }
+}
+
+/// A point of the twin: whoever is behind goes first.
+fn wait_for_time(me: usize, what: What, at: &'static Location<'static>) {
+    with(|c| c.note(me, what, at));
+    // A count of panics that is not zero is this thread's of the host, so others must not run.
+    let gives_way = || !std::thread::panicking() && with(|c| c.gives_way(me));
+    while gives_way() {
+        fiber::suspend(me);
+    }
+}
+
+impl Control {
+    fn gives_way(&mut self, me: usize) -> bool {
+        self.twin
+            .as_mut()
+            .is_some_and(|twin| twin.clocks.gives_way(me))
+    }
+
+    fn charge_access(
+        &mut self,
+        me: usize,
+        how: Use,
+        address: usize,
+        place: &'static Location<'static>,
+    ) {
+        let Some(Twin { clocks, lines }) = &mut self.twin else {
+            return;
+        };
+        clocks.charge(me, clocks.machine.prices.between);
+        if how == Use::Rmw {
+            clocks.drain(me);
+        }
+        let access = Access {
+            cpu: clocks.cpu(me),
+            address,
+            how,
+            at_ps: clocks.now_ps(me),
+            place,
+        };
+        let done = lines.access(&clocks.machine, &access);
+        clocks.goes_on_at(me, done.thread_ps);
+        clocks.stores_until(me, done.line_ps);
+    }
+
+    /// What a point costs that is no access to memory.
+    fn charge_point(&mut self, me: usize, what: What) {
+        let Some(Twin { clocks, .. }) = &mut self.twin else {
+            return;
+        };
+        let prices = clocks.machine.prices;
+        clocks.drain(me);
+        clocks.charge(
+            me,
+            match what {
+                What::Fence => prices.rmw,
+                What::Spin => prices.pause,
+                What::Start => prices.start,
+                What::Wait | What::Wake | What::Ring | What::Call | What::Barrier => prices.syscall,
+                _ => prices.between,
+            },
+        );
+    }
+
+    fn sleep_in_twin(&mut self, me: usize) {
+        let state = self.threads[me].state;
+        let Some(twin) = &mut self.twin else { return };
+        match state {
+            State::Waiting {
+                key, deadline_ns, ..
+            } => {
+                if !matches!(key, Key::Lock(_)) {
+                    twin.clocks.charge(me, twin.clocks.machine.prices.sleep);
+                }
+                twin.clocks.sleep(me, deadline_ns.saturating_mul(1_000));
+            }
+            State::Runnable | State::Ended => twin.clocks.end(me),
+        }
+    }
+
+    /// The clock of the twin moves on, and says who goes on. Nobody, if `first` is over.
+    pub(super) fn next_of_twin(&mut self) -> Option<usize> {
+        loop {
+            if self.threads[0].state == State::Ended {
+                return None;
+            }
+            let next = self.twin.as_mut().and_then(|twin| twin.clocks.next());
+            let Some((at_ps, id)) = next else {
+                if !self.run_kernel(true) {
+                    self.fail("deadlock: every thread waits");
+                }
+                continue;
+            };
+            self.now_ns = at_ps / 1_000;
+            if self.ends_wait(id, false).is_none() {
+                return Some(id);
+            }
+            let twin = self.twin.as_mut()?;
+            let latency_ps = twin.prices().wake_latency;
+            twin.clocks.ready(id, at_ps + latency_ps);
+        }
+    }
+}
+
 #[inline(never)]
 fn point_of(me: usize, what: What, at: &'static Location<'static>, yields: bool) {
+    if is_twin() {
+        wait_for_time(me, what, at);
+        return with(|c| c.charge_point(me, what));
+    }
     let next = with(|c| {
         c.note(me, what, at);
         c.next(Some(me), yields)
@@ -417,11 +657,17 @@ pub(super) fn begin_wait(me: usize, key: Key, deadline_ns: u64) {
             deadline_ns,
             since: c.step,
         };
+        c.waiters.entry(key).or_default().push(me);
     });
 }
 
 /// Waits; `true` if it was woken, `false` after the deadline.
 pub(super) fn end_wait(me: usize) -> bool {
+    if is_twin() {
+        with(|c| c.sleep_in_twin(me));
+        fiber::suspend(me);
+        return with(|c| c.threads[me].woken);
+    }
     let next = with(|c| c.next(None, false));
     switch(me, next);
     with(|c| c.threads[me].woken)
@@ -438,7 +684,7 @@ pub(super) fn wait(me: usize, key: Key, deadline_ns: u64) -> bool {
 pub(super) fn deadline(ns: u64) -> u64 {
     match ns {
         NEVER => NEVER,
-        ns => with(|c| c.now_ns.saturating_add(ns)),
+        ns => with(|c| (c.now_ps() / 1_000).saturating_add(ns)),
     }
 }
 
@@ -451,10 +697,15 @@ pub(super) fn announce(name: String) -> Option<usize> {
 }
 
 /// The announced thread exists.
-pub(super) fn started(id: usize, os: &std::thread::Thread) {
+pub(super) fn started(id: usize, os: Option<std::thread::Thread>) {
     with(|c| {
-        c.threads[id].os = Some(os.clone());
+        c.threads[id].os = os;
         c.threads[id].state = State::Runnable;
+        let now_ps = c.now_ps();
+        if let Some(twin) = &mut c.twin {
+            let latency_ps = twin.prices().wake_latency;
+            twin.clocks.ready(id, now_ps + latency_ps);
+        }
     });
 }
 
@@ -473,12 +724,16 @@ pub(super) fn enter(id: usize) {
 #[track_caller]
 pub(super) fn leave(id: usize) {
     let at = Location::caller();
-    let next = with(|c| {
+    with(|c| {
         c.note(id, What::End, at);
         c.threads[id].state = State::Ended;
         c.wake(Key::End(id), usize::MAX);
-        c.next(None, false)
     });
+    if is_twin() {
+        // The fiber ends with the call.
+        return with(|c| c.sleep_in_twin(id));
+    }
+    let next = with(|c| c.next(None, false));
     ME.with(|me| me.set(NOBODY));
     give(next);
 }
@@ -501,7 +756,12 @@ pub(super) fn take_token(id: usize) -> bool {
 /// Nanoseconds of the schedule's clock; the real clock outside of schedules.
 pub fn now_ns() -> u64 {
     match me() {
-        Some(_) => with(|c| c.now_ns),
+        Some(me) => with(|c| {
+            if let Some(twin) = &mut c.twin {
+                twin.clocks.charge(me, twin.clocks.machine.prices.clock);
+            }
+            c.now_ps() / 1_000
+        }),
         None => base().elapsed().as_nanos() as u64,
     }
 }
@@ -511,6 +771,37 @@ pub fn instant_now() -> Instant {
     match me() {
         Some(_) => base() + Duration::from_nanos(now_ns()),
         None => Instant::now(),
+    }
+}
+
+/// Of the twin: the calling thread computes for so long. It keeps its CPU, unlike one that sleeps.
+#[track_caller]
+pub fn charge(duration: Duration) {
+    charge_ps(|_| duration.as_nanos() as u64 * 1_000);
+    point(What::Load);
+}
+
+/// Of the twin: the calling thread pays a price.
+pub(super) fn charge_ps(price: impl FnOnce(&Prices) -> u64) {
+    let Some(me) = me().filter(|_| is_twin()) else {
+        return;
+    };
+    with(|c| {
+        if let Some(twin) = &mut c.twin {
+            let ps = price(&twin.clocks.machine.prices);
+            twin.clocks.charge(me, ps);
+        }
+    });
+}
+
+/// Of the twin: the calling thread runs on this CPU from now on.
+pub(super) fn pin(cpu: usize) {
+    let Some(me) = me().filter(|_| is_twin()) else {
+        return;
+    };
+    let has_moved = with(|c| c.twin.as_mut().is_some_and(|twin| twin.clocks.pin(me, cpu)));
+    if has_moved {
+        fiber::suspend(me);
     }
 }
 

@@ -43,7 +43,7 @@ impl Odds {
 }
 
 /// The faults of a schedule, and how often they come.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     errors: Odds,
     ends: Odds,

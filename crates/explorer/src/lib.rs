@@ -45,6 +45,10 @@ mod strategy;
 mod faults;
 mod kernel;
 mod ledger;
+pub mod machine;
+pub mod lines;
+mod clock;
+mod fiber;
 mod control;
 mod atomic;
 mod futex;
@@ -53,6 +57,7 @@ mod thread;
 pub mod oracle;
 mod poller;
 mod run;
+pub mod twin;
 
 pub use atomic::sync_atomic;
 pub use control::{now_ns, point_of_call, point_of_membarrier, sleep_ns, spin_loop};
@@ -64,5 +69,5 @@ pub use poller::{
 };
 pub use thread::facade;
 
-pub use control::{advance, draw, instant_now, steps};
-pub use run::{Outcome, Scenario, Settings, main, spawn_thread};
+pub use control::{advance, charge, draw, instant_now, local, set_local, steps};
+pub use run::{Outcome, Scenario, Settings, fix_addresses, main, spawn_thread};

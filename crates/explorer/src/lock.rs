@@ -6,23 +6,28 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use super::control::{self, Key, NEVER, me};
+use super::lines::Use;
 use super::log::What;
 
-fn key<T: ?Sized>(of: &T) -> Key {
-    Key::Address(std::ptr::from_ref(of).addr())
+fn address<T: ?Sized>(of: &T) -> usize {
+    std::ptr::from_ref(of).addr()
+}
+
+fn lock_key<T: ?Sized>(of: &T) -> Key {
+    Key::Lock(address(of))
 }
 
 /// Takes a lock by trying until it is free.
 #[track_caller]
 fn take<L: ?Sized, G>(lock: &L, attempt: impl Fn() -> TryLockResult<G>) -> LockResult<G> {
-    control::point(What::Lock);
+    control::point_at(What::Lock, Use::Rmw, address(lock));
     loop {
         match attempt() {
             Ok(guard) => return Ok(guard),
             Err(TryLockError::Poisoned(e)) => return Err(e),
             Err(TryLockError::WouldBlock) => match me() {
                 Some(me) => {
-                    control::wait(me, key(lock), NEVER);
+                    control::wait(me, lock_key(lock), NEVER);
                 }
                 None => std::thread::yield_now(),
             },
@@ -32,7 +37,7 @@ fn take<L: ?Sized, G>(lock: &L, attempt: impl Fn() -> TryLockResult<G>) -> LockR
 
 fn given_back<L: ?Sized>(lock: &L) {
     if me().is_some() {
-        control::with(|c| c.wake(key(lock), usize::MAX));
+        control::with(|c| c.wake(lock_key(lock), usize::MAX));
     }
 }
 
@@ -71,7 +76,7 @@ impl<T: ?Sized> Mutex<T> {
 
     #[track_caller]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
-        control::point(What::Lock);
+        control::point_at(What::Lock, Use::Rmw, address(&self.0));
         match self.0.try_lock() {
             Ok(guard) => Ok(self.guard(guard)),
             Err(TryLockError::Poisoned(e)) => {
@@ -129,7 +134,7 @@ impl Condvar {
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let lock = guard.lock;
         let me = me().expect("conditions are waited for inside schedules only");
-        control::begin_wait(me, key(self), NEVER);
+        control::begin_wait(me, Key::Address(address(self)), NEVER);
         drop(guard);
         control::end_wait(me);
         lock.lock()
@@ -149,7 +154,7 @@ impl Condvar {
     fn notify(&self, n: usize) {
         control::point(What::Wake);
         if me().is_some() {
-            control::with(|c| c.wake(key(self), n));
+            control::with(|c| c.wake(Key::Address(address(self)), n));
         }
     }
 }
@@ -229,13 +234,13 @@ impl<T> OnceLock<T> {
 
     #[track_caller]
     pub fn get(&self) -> Option<&T> {
-        control::point(What::Load);
+        control::point_at(What::Load, Use::Read, address(&self.value));
         self.value.get()
     }
 
     #[track_caller]
     pub fn set(&self, value: T) -> Result<(), T> {
-        control::point(What::Store);
+        control::point_at(What::Store, Use::Rmw, address(&self.value));
         self.value.set(value)
     }
 

@@ -435,7 +435,7 @@ fn open_descriptors() -> usize {
 
 /// Begins anew with addresses that are the same in every run, so that what depends on their
 /// order is the same too.
-fn fix_addresses() {
+pub fn fix_addresses() {
     const NO_RANDOMIZE: libc::c_ulong = libc::ADDR_NO_RANDOMIZE as libc::c_ulong;
     // SAFETY: takes plain integers.
     let now = unsafe { libc::personality(0xffff_ffff) } as libc::c_ulong;

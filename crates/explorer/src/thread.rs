@@ -6,9 +6,11 @@ pub mod facade {
 
     use std::io;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::sync::{Arc, Mutex, PoisonError};
     use std::time::Duration;
 
     use crate::control::{self, Key, NEVER, me};
+    use crate::fiber;
     use crate::log::What;
 
     pub use std::thread::ThreadId;
@@ -41,6 +43,9 @@ pub mod facade {
             T: Send + 'static,
         {
             let id = control::announce(self.name);
+            if let Some(id) = id.filter(|_| control::is_twin()) {
+                return spawn_in_twin(id, f);
+            }
             let spawned = self.inner.spawn(move || {
                 let Some(id) = id else { return f() };
                 control::enter(id);
@@ -49,7 +54,7 @@ pub mod facade {
                 outcome.unwrap_or_else(|payload| resume_unwind(payload))
             });
             match (&spawned, id) {
-                (Ok(handle), Some(id)) => control::started(id, handle.thread()),
+                (Ok(handle), Some(id)) => control::started(id, Some(handle.thread().clone())),
                 (Err(_), Some(id)) => control::not_started(id),
                 (_, None) => {}
             }
@@ -57,15 +62,51 @@ pub mod facade {
                 // The new thread may run before this one goes on.
                 control::point(What::Start);
             }
-            spawned.map(|inner| JoinHandle { inner, id })
+            spawned.map(|inner| JoinHandle {
+                inner: Inner::Host(inner),
+                id,
+            })
         }
+    }
+
+    /// Starts a thread of the twin: a fiber.
+    #[track_caller]
+    fn spawn_in_twin<F, T>(id: usize, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let outcome = Arc::new(Mutex::new(None));
+        let result = Arc::clone(&outcome);
+        let made = fiber::make(id, move || {
+            let outcome = catch_unwind(AssertUnwindSafe(f));
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            control::leave(id);
+        });
+        if !made {
+            control::not_started(id);
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        control::started(id, None);
+        Ok(JoinHandle {
+            inner: Inner::Fiber(outcome),
+            id: Some(id),
+        })
     }
 
     #[derive(Debug)]
     pub struct JoinHandle<T> {
-        inner: std::thread::JoinHandle<T>,
+        inner: Inner<T>,
         id: Option<usize>,
     }
+
+    #[derive(Debug)]
+    enum Inner<T> {
+        Host(std::thread::JoinHandle<T>),
+        Fiber(Outcome<T>),
+    }
+
+    type Outcome<T> = Arc<Mutex<Option<std::thread::Result<T>>>>;
 
     impl<T> JoinHandle<T> {
         #[track_caller]
@@ -76,7 +117,14 @@ pub mod facade {
                     control::wait(me, Key::End(id), NEVER);
                 }
             }
-            self.inner.join()
+            match self.inner {
+                Inner::Host(inner) => inner.join(),
+                Inner::Fiber(outcome) => outcome
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take()
+                    .expect("it has ended"),
+            }
         }
 
         #[track_caller]
@@ -86,7 +134,10 @@ pub mod facade {
                     control::point(What::Load);
                     control::has_ended(id)
                 }
-                None => self.inner.is_finished(),
+                None => match &self.inner {
+                    Inner::Host(inner) => inner.is_finished(),
+                    Inner::Fiber(_) => false,
+                },
             }
         }
     }

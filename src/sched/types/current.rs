@@ -8,13 +8,19 @@
 //! otherwise.
 #![allow(unsafe_code)]
 
+#[cfg(not(explore))]
 use std::cell::Cell;
 
 use super::m::{Carrier, M};
 use crate::g::goroutine_locals::GoroutineLocals;
 use crate::g::header::GRef;
 
+#[cfg(not(explore))]
 thread_local!(static CURRENT: Cell<*const M> = const { Cell::new(std::ptr::null()) });
+
+/// The explorer's twin has many threads on one of the host, and keeps such words itself.
+#[cfg(explore)]
+const CURRENT: usize = 0;
 
 /// The M of the calling thread; null on a thread that is not an M.
 #[inline(never)]
@@ -25,13 +31,19 @@ pub(crate) fn m_ptr() -> *const M {
     unsafe {
         std::arch::asm!("", options(nostack, preserves_flags))
     };
-    CURRENT.with(Cell::get)
+    #[cfg(not(explore))]
+    return CURRENT.with(Cell::get);
+    #[cfg(explore)]
+    std::ptr::with_exposed_provenance(windlass_explorer::local(CURRENT))
 }
 
 /// Makes `m` the M of the calling thread; null when the thread stops being an M.
 #[inline(never)]
 pub(crate) fn set_m(m: *const M) {
+    #[cfg(not(explore))]
     CURRENT.with(|c| c.set(m));
+    #[cfg(explore)]
+    windlass_explorer::set_local(CURRENT, m.expose_provenance());
 }
 
 /// The M of the calling thread, which may have lost its P. The reference must not be used after the

@@ -250,6 +250,9 @@ impl M {
     }
 
     pub(crate) fn set_p(&self, p: Option<&P>) {
+        if let Some(p) = p {
+            oracle::runs_on(|| p.cpu());
+        }
         let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
         oracle::holds(self, &self.access, p);
         self.p.store(p.cast_mut(), Ordering::Relaxed);

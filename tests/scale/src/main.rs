@@ -1,0 +1,33 @@
+//! The runtime on machines of 2 to 512 CPUs that are simulated with the price of cache lines
+//! (`make scale`; docs/SCALE.md). Built without `--cfg explore` it runs the workloads on this
+//! machine, to compare.
+#![allow(clippy::print_stdout, reason = "a program that prints tables")]
+
+mod clock;
+mod workloads;
+#[cfg(explore)]
+mod machines;
+#[cfg(explore)]
+mod table;
+
+#[cfg(explore)]
+fn main() -> std::process::ExitCode {
+    table::main()
+}
+
+#[cfg(not(explore))]
+fn main() {
+    use workloads::{ALL, build};
+
+    let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    for n_ps in [1, 2].into_iter().filter(|&n| n <= n_cpus) {
+        let rt = build(windlass::Builder::new().processors(n_ps));
+        for workload in ALL {
+            // The least disturbed of several runs.
+            let runs = (0..9).map(|_| workload.run(&rt, n_ps));
+            let ns_each = runs.map(|r| r.ns as f64 / r.n_ops as f64);
+            let best = ns_each.fold(f64::INFINITY, f64::min);
+            println!("{:<12} {n_ps} Ps {best:>9.1} ns", workload.name);
+        }
+    }
+}
