@@ -24,6 +24,9 @@
 //! 7. `log` has the last points, with their lines in the source, and a hash of all of them: a
 //!    seed gives the same hash each time, and a finding is printed with its seed.
 //!
+//! `twin` is another use of it: not to find races, but to know how long things take on a machine of many
+//! CPUs. There each thread has a clock, and each access to a cache line a price.
+//!
 //! Invisible to it: orders of memory weaker than sequential consistency (loom's part), and
 //! races between two points, in code that synchronizes by nothing.
 
