@@ -1,6 +1,6 @@
 //! Throughput on 1, 2, 4, .. all CPUs: how well do windlass, tokio and Go use more of them?
 //!
-//! - workloads: [`loads`]; places: [`places`], the nearest CPUs first and spread over sockets
+//! - workloads: [`loads`]; places: [`mod@places`], the nearest CPUs first and spread over sockets
 //! - contenders: windlass by default and flat, tokio, and Go where `go` is on the PATH; each has as many
 //!   workers as CPUs
 //! - a point is a process of its own, whose affinity has these CPUs alone; the contenders take turns,
