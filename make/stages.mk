@@ -36,6 +36,7 @@ test-dev: setup ## all tests in the dev profile, and the doc tests
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --doc
 	$(CARGO) test -p windlass-topology
+	$(CARGO) test -p windlass-mutants
 	$(CARGO) test -p windlass-topology --no-default-features --lib
 
 # Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only.
