@@ -25,6 +25,8 @@ struct World {
     is_given: AtomicU32,
     /// As `M::preempt_at`.
     preempt_at: AtomicU32,
+    /// As `P::syscall` of the first P: 1 while the M is in a blocking section.
+    section: AtomicU32,
 }
 
 impl World {
@@ -36,6 +38,7 @@ impl World {
             p: AtomicPtr::new(std::ptr::null_mut()),
             is_given: AtomicU32::new(0),
             preempt_at: AtomicU32::new(0),
+            section: AtomicU32::new(0),
         });
         world.hold(Some(0));
         world
@@ -220,5 +223,33 @@ fn loom_a_p_that_is_taken_shows_all_that_its_m_did() {
             assert!(!is_in_question, "a P is taken once");
         }
         m.join().unwrap();
+    });
+}
+
+/// An M in a blocking section loses its P through that section only: neither a request nor a verdict hides that it blocks.
+#[test]
+fn loom_a_p_of_a_blocking_section_is_not_taken_as_a_hogs() {
+    models::run(|| {
+        let world = World::new();
+        let sysmon = spawn_in(&world, |world| {
+            world.words().ask();
+            world.take_first();
+        });
+        mark_inside(&world.in_runtime);
+        if matches!(world.access.load(Ordering::Acquire), HAS_P | PREEMPT) {
+            // As `handoff::begin_blocking`, and then `leave_blocking`.
+            world.use_p();
+            world.access.store(BLOCKING, Ordering::Relaxed);
+            world.section.store(1, Ordering::Release);
+            mark_outside(&world.in_runtime);
+            mark_inside(&world.in_runtime);
+            let returns = world
+                .section
+                .compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire);
+            assert!(returns.is_ok());
+            world.access.store(HAS_P, Ordering::Relaxed);
+            world.use_p();
+        }
+        sysmon.join().unwrap();
     });
 }

@@ -1,7 +1,7 @@
 //! The run queue under every interleaving, with four slots.
 
 use super::*;
-use crate::loom::models::{self, Arc, thread};
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 /// Stand-ins for Gs: the queue uses only the address and, on overflow, the link.
 fn gs(n: usize) -> Vec<GRef> {
@@ -24,6 +24,43 @@ fn assert_each_once(mut seen: Vec<GRef>, all: &[GRef]) {
     seen.sort_unstable();
     all.sort_unstable();
     assert_eq!(seen, all);
+}
+
+/// A goroutine that is pushed, at either end, while a thief is there: the thief sees what was written to it before.
+#[test]
+fn loom_a_thief_sees_what_was_pushed() {
+    for push_first in [false, true] {
+        models::run(move || {
+            let all = gs(2);
+            let q = Arc::new(RunQueue::new());
+            assert!(q.push(all[0]).is_ok());
+            let written = Arc::new(UnsafeCell::new(0));
+            let thief = {
+                let (q, written) = (Arc::clone(&q), Arc::clone(&written));
+                let pushed = address(all[1]);
+                thread::spawn(move || {
+                    let mut list = q.steal_list(2);
+                    let got: Vec<_> = std::iter::from_fn(|| list.pop()).collect();
+                    if got.iter().any(|&g| address(g) == pushed) {
+                        // SAFETY: loom reports a read that is concurrent with the write.
+                        assert_eq!(written.with(|n| unsafe { *n }), 7);
+                    }
+                    got
+                })
+            };
+            let mut seen: Vec<_> = q.pop().into_iter().collect();
+            // SAFETY: as above.
+            written.with_mut(|n| unsafe { *n = 7 });
+            if push_first {
+                seen.extend(q.push_first(all[1]).err());
+            } else {
+                assert!(q.push(all[1]).is_ok());
+            }
+            seen.extend(thief.join().unwrap());
+            drain(&q, &mut seen);
+            assert_each_once(seen, &all);
+        });
+    }
 }
 
 fn drain(q: &RunQueue, into: &mut Vec<GRef>) {
