@@ -141,7 +141,14 @@ impl Bench {
             },
         ]);
         match kind {
-            "loom" => command.arg("--lib").env("LOOM_MAX_PREEMPTIONS", "2"),
+            // The order of locks is checked by thread, and loom has one for all.
+            "loom" => command
+                .args([
+                    "--lib",
+                    "--config",
+                    "profile.dev.package.windlass.debug-assertions=false",
+                ])
+                .env("LOOM_MAX_PREEMPTIONS", "2"),
             "unit" => command.args(["--lib", "--features", FEATURES]),
             "test" => command.args(["--features", FEATURES, "--test", program_of(what)]),
             _ => &mut command,
