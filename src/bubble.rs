@@ -72,3 +72,16 @@ fn refuse_now(what: &str, instead: &str) {
         panic!("windlass: {what} is not simulated: {instead}");
     }
 }
+
+/// Called by the sanitizer: it has reported a race of the calling thread, which is a failure of the simulation that the
+/// thread is in.
+#[cfg(all(feature = "race", target_arch = "x86_64"))]
+#[allow(unsafe_code, reason = "the name is the sanitizer's")]
+#[unsafe(no_mangle)]
+extern "C" fn __tsan_on_report(_: *const std::ffi::c_void) {
+    crate::race::in_report(|| {
+        if let Some(bubble) = current() {
+            bubble.note_race();
+        }
+    });
+}

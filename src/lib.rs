@@ -85,7 +85,7 @@
 //! | `unpinned-children` | yes | Threads and processes that goroutines start may run on all CPUs of the process, although the goroutine's thread is pinned to one. docs/SAFETY.md says where this has no effect. |
 //! | `backtrace` | no | Stacks in dumps and stall reports. Adds the crates backtrace and framehop. |
 //! | `chaos` | no | For tests: `WINDLASS_CHAOS=seed` perturbs decisions and timing of the scheduler. |
-//! | `race` | no | For tests under ThreadSanitizer: reports races between goroutines. Links for the target x86_64-unknown-linux-gnutsan only. docs/guide/data-races.md. |
+//! | `race` | no | For tests under ThreadSanitizer: reports races between goroutines. Has an effect in builds for the target x86_64-unknown-linux-gnutsan only. docs/guide/data-races.md. |
 //! | `sim` | no | For tests of programs: the module `sim`, deterministic simulations with a virtual clock. docs/guide/simulation.md. |
 //!
 //! The crates windlass-hyper and windlass-tracing connect goroutines to hyper and to the spans of tracing.
@@ -158,9 +158,14 @@ struct GuideSimulation;
 #[doc(hidden)]
 pub use windlass_explorer as explore;
 mod target;
+mod loom;
+#[cfg_attr(
+    not(all(feature = "race", target_arch = "x86_64")),
+    path = "no_race.rs"
+)]
+mod race;
 #[cfg_attr(not(feature = "sim"), path = "no_bubble.rs")]
 mod bubble;
-mod loom;
 mod sys;
 mod util;
 mod lock;

@@ -6,14 +6,16 @@
 mod util;
 
 use std::cell::UnsafeCell;
+use std::io::{Read, Write};
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use util::{PROMISE, child, child_case, child_with_env, hang_guard, runtime};
-use windlass::sim::Sim;
-use windlass::{channel, scope, sleep, spawn, sync, yield_now};
+use windlass::net::{TcpListener, TcpStream, UnixStream};
+use windlass::sim::{FailureKind, Sim};
+use windlass::{channel, fs, io, scope, sleep, spawn, sync, yield_now};
 
 /// The exit status that ThreadSanitizer gives a process that had a report.
 const RACED: i32 = 66;
@@ -58,6 +60,80 @@ fn race_around_waits() {
     });
     first.join().unwrap();
     second.join().unwrap();
+}
+
+fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+/// Two goroutines that only send: neither learns of the other.
+fn race_beside_sends() {
+    let (left, right) = connected();
+    let counter = Arc::new(Counter::default());
+    let adders = [left, right].map(|mut stream| {
+        let counter = Arc::clone(&counter);
+        spawn(move || {
+            stream.write_all(b"x").unwrap();
+            counter.add();
+            stream.write_all(b"x").unwrap();
+        })
+    });
+    for adder in adders {
+        adder.join().unwrap();
+    }
+}
+
+/// Two goroutines that have turns at a counter: a byte says whose it is.
+fn take_turns_by<S: Read + Write + Send>((mut left, mut right): (S, S)) {
+    let counter = Counter::default();
+    scope(|s| {
+        s.spawn(|| {
+            for _ in 0..8 {
+                counter.add();
+                left.write_all(b"x").unwrap();
+                left.read_exact(&mut [0]).unwrap();
+            }
+        });
+        s.spawn(|| {
+            for _ in 0..8 {
+                right.read_exact(&mut [0]).unwrap();
+                counter.add();
+                right.write_all(b"x").unwrap();
+            }
+        });
+    });
+}
+
+/// Bytes order goroutines, in sockets and in pipes.
+fn take_turns_by_bytes() {
+    take_turns_by(connected());
+    take_turns_by(UnixStream::pair().unwrap());
+    let counter = Counter::default();
+    let (mut reader, mut writer) = io::pipe().unwrap();
+    scope(|s| {
+        s.spawn(|| {
+            reader.read_exact(&mut [0]).unwrap();
+            counter.add();
+        });
+        s.spawn(|| {
+            counter.add();
+            writer.write_all(b"x").unwrap();
+        });
+    });
+}
+
+/// A disk is used in turn, and is not the goroutines' own.
+fn share_a_disk() {
+    scope(|s| {
+        for name in ["a", "b"] {
+            s.spawn(move || {
+                fs::write(name, name).unwrap();
+                assert_eq!(fs::read(name).unwrap(), name.as_bytes());
+            });
+        }
+    });
 }
 
 /// All that orders goroutines, with a plain counter behind each.
@@ -109,7 +185,7 @@ fn take_turns() {
         });
     });
     // Forks.
-    windlass::join(|| yield_now(), || counter.add());
+    windlass::join(yield_now, || counter.add());
     counter.add();
     // An atomic, over waits.
     let flag = AtomicBool::new(false);
@@ -181,8 +257,9 @@ fn a_race_on_one_thread_is_reported() {
     match child_case().as_deref() {
         Some("at_once") => runtime(1).run(race),
         Some("around_waits") => runtime(1).run(race_around_waits),
+        Some("beside_sends") => runtime(1).run(race_beside_sends),
         _ => {
-            for case in ["at_once", "around_waits"] {
+            for case in ["at_once", "around_waits", "beside_sends"] {
                 reports(&child("a_race_on_one_thread_is_reported", case), &SITES);
             }
         }
@@ -204,6 +281,7 @@ fn goroutines_that_are_ordered_are_left_alone() {
     match child_case().as_deref() {
         Some(n_procs) => runtime(n_procs.parse().unwrap()).run(|| {
             take_turns();
+            take_turns_by_bytes();
             share_what_is_used_again();
         }),
         None => {
@@ -221,22 +299,42 @@ fn goroutines_that_are_ordered_are_left_alone() {
 fn a_simulation_names_the_seed_of_a_race() {
     let _guard = hang_guard();
     const NAME: &str = "a_simulation_names_the_seed_of_a_race";
+    let program = match child_case().as_deref() {
+        Some("alone") => race,
+        Some(_) => race_beside_sends,
+        None => {
+            for case in ["alone", "beside_sends"] {
+                let first = child(NAME, case);
+                reports(&first, &["a data race", "seed 7 ", "WINDLASS_SIM_SEED=7"]);
+                let again = child_with_env(NAME, case, &[("WINDLASS_SIM_SEED", "7")]);
+                reports(&again, &SITES);
+                let schedule = |output: &Output| {
+                    let text = stderr_of(output);
+                    let line = text.lines().find(|line| line.starts_with("seed 7 "));
+                    line.map(str::to_owned)
+                };
+                assert_eq!(schedule(&first), schedule(&again));
+            }
+            return;
+        }
+    };
+    let failure = Sim::new(PROMISE).seed(7).seeds(3).run(program);
+    let failure = failure.unwrap_err();
+    assert!(matches!(failure.kind(), FailureKind::DataRace), "{failure}");
+    eprintln!("{failure}");
+}
+
+#[test]
+fn simulations_without_a_race_are_left_alone() {
+    let _guard = hang_guard();
     match child_case() {
         Some(_) => {
-            let failure = Sim::new(PROMISE).seed(7).seeds(3).run(race).unwrap_err();
-            eprintln!("{failure}");
-        }
-        None => {
-            let first = child(NAME, "sim");
-            reports(&first, &["a data race", "seed 7 ", "WINDLASS_SIM_SEED=7"]);
-            let again = child_with_env(NAME, "sim", &[("WINDLASS_SIM_SEED", "7")]);
-            reports(&again, &SITES);
-            let schedule = |output: &Output| {
-                let text = stderr_of(output);
-                let line = text.lines().find(|line| line.starts_with("seed 7 "));
-                line.map(str::to_owned)
+            let program = || {
+                take_turns_by_bytes();
+                share_a_disk();
             };
-            assert_eq!(schedule(&first), schedule(&again));
+            Sim::new(PROMISE).seeds(30).run(program).unwrap();
         }
+        None => is_silent(&child("simulations_without_a_race_are_left_alone", "sim")),
     }
 }

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use crate::loom::native::atomic::{AtomicBool, Ordering};
+use crate::race;
 
 /// The variable's name.
 const NAME: &str = "WINDLASS_DEBUG";
@@ -44,6 +45,7 @@ const NAMES: &[(&str, bool, &str)] = &[
     (NAME, true, ""),
     ("WINDLASS_IO", true, ""),
     ("WINDLASS_PROCS", true, ""),
+    ("WINDLASS_RACE", cfg!(feature = "race"), "race"),
     ("WINDLASS_SIM_SCHEDULE", cfg!(feature = "sim"), "sim"),
     ("WINDLASS_SIM_SEED", cfg!(feature = "sim"), "sim"),
     ("WINDLASS_SIM_SEEDS", cfg!(feature = "sim"), "sim"),
@@ -51,11 +53,18 @@ const NAMES: &[(&str, bool, &str)] = &[
 ];
 
 /// Reports variables without effect on stderr, once per process: those whose name is nearly that of
-/// a variable that windlass reads, and those that need a feature.
+/// a variable that windlass reads, and those that need a feature. And the feature `race` without its target.
 pub(crate) fn warn_of_names() {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if WARNED.swap(true, Ordering::Relaxed) {
         return;
+    }
+    if race::is_in_vain() {
+        // As below.
+        let _ = std::io::stderr().write_all(
+            b"windlass: the feature race has no effect: the program is not built with \
+              --target x86_64-unknown-linux-gnutsan (docs/guide/data-races.md)\n",
+        );
     }
     for (name, value) in std::env::vars_os() {
         if let Some(complaint) = name.to_str().and_then(complaint_of)

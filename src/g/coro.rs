@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 
 use corosensei::{CoroutineResult, Yielder};
 
-use super::race::Fiber;
 use super::stack::Stack;
+use crate::race::Fiber;
 
 /// Why a goroutine switched back to its M, in one word: small numbers are tags, any other value is
 /// the address of a park's commit record on its stack.

@@ -25,13 +25,13 @@ use std::ptr::NonNull;
 use super::coro::{Coro, Out};
 use super::details::{Details, Label};
 use super::goroutine_locals::GoroutineLocals;
-use super::race::{self, Fiber};
 use super::stack;
 use super::status::{Status, Token};
 #[cfg(feature = "sim")]
 use crate::bubble;
 use crate::loom::native::Arc;
 use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::race::{self, Fiber};
 use crate::sys::signal;
 use crate::util::prefetch::{LINE_BYTES, prefetch, prefetch_bytes};
 

@@ -17,8 +17,6 @@
 //! result it left. A stack is bound at the first run and returned at the end. `status` defines
 //! which thread may access what; `coro` is the only module that switches stacks.
 
-#[cfg_attr(not(feature = "race"), path = "no_race.rs")]
-pub(crate) mod race;
 pub(crate) mod stack;
 pub(crate) mod coro;
 pub(crate) mod status;

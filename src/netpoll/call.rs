@@ -14,6 +14,7 @@ use std::os::fd::BorrowedFd;
 
 use super::op::Interest;
 use super::sqe::Request;
+use crate::race;
 use crate::sys::errno::retry;
 use crate::sys::{file, socket};
 
@@ -56,6 +57,22 @@ pub(crate) enum Attempt {
 }
 
 impl Request {
+    /// Tells the race detector of the bytes that the caller is about to move by this request, until the drop.
+    #[inline]
+    pub(crate) fn moves_bytes(&self) -> Option<race::Receives> {
+        match self.class() {
+            Class::Waits {
+                direction: Interest::Write,
+                ..
+            } => {
+                race::sends();
+                None
+            }
+            Class::Waits { .. } => Some(race::receives()),
+            Class::Blocks => None,
+        }
+    }
+
     /// How the request is carried out.
     pub(crate) fn class(&self) -> Class {
         let waits = |fd, direction, at_once| Class::Waits {

@@ -28,6 +28,7 @@ use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Or
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::op::Interest;
+use crate::race;
 use crate::sched::wait::{cancel, current_context};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::{is_would_block, retry};
@@ -310,6 +311,7 @@ impl Fd {
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         on_sim_socket!(self, sim => sim.shut_down(how));
+        race::sends();
         SockRef::from(self).shutdown(how)
     }
 

@@ -168,6 +168,7 @@ pub(crate) unsafe fn run_until(
     request: Request,
     deadline: Deadline<'_>,
 ) -> io::Result<Completed> {
+    let _bytes = request.moves_bytes();
     let waiting = deadline.enter(g);
     let mut n_unasked = 0;
     loop {
@@ -525,6 +526,7 @@ pub(super) unsafe fn wait_for_event(
     receive: Request,
     deadline: Deadline<'_>,
 ) -> io::Result<PollOutcome> {
+    let _bytes = receive.moves_bytes();
     let _waiting = deadline.enter(g);
     loop {
         points::cancel_point()?;

@@ -27,6 +27,7 @@ use crate::bubble::net::dice::Dice;
 use crate::bubble::net::network::Network;
 use crate::bubble::net::socket::Side;
 use crate::g::status::Reason;
+use crate::race;
 use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::wait::current_context;
@@ -156,6 +157,7 @@ pub(super) fn wait_until(
         true => Ok(()),
         false => Err(io::ErrorKind::WouldBlock.into()),
     };
+    let _received = race::receives();
     Some(run(Some(deadline), |_| (id, side), ready))
 }
 
@@ -265,6 +267,7 @@ impl SimSocket {
         call: impl FnMut(&mut Network, &dyn Dice) -> io::Result<T>,
     ) -> io::Result<T> {
         self.check()?;
+        let _received = race::receives();
         run(deadline, |_| (self.id, side), call)
     }
 
@@ -274,6 +277,7 @@ impl SimSocket {
         call: impl FnOnce(&mut Network, &dyn Dice) -> io::Result<T>,
     ) -> io::Result<T> {
         self.check()?;
+        race::sends();
         let bubble = enter()?;
         let result = bubble.net(call);
         wake();
@@ -330,6 +334,7 @@ impl SimSocket {
     /// Connects a stream. `WouldBlock` at the deadline.
     pub(crate) fn connect(&self, addr: &SockAddr, deadline: Deadline<'_>) -> io::Result<()> {
         self.check()?;
+        race::sends();
         let to = to_address(addr);
         let mut has_begun = false;
         run(
@@ -406,6 +411,7 @@ impl SimSocket {
         to: Option<&SockAddr>,
     ) -> io::Result<usize> {
         self.check()?;
+        race::sends();
         let to = to.map(to_address);
         run(
             deadline,
@@ -422,6 +428,7 @@ impl SimSocket {
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<usize> {
         self.check()?;
+        race::sends();
         let duplicates = || fds.iter().map(BorrowedFd::try_clone_to_owned).collect();
         run(
             deadline,

@@ -3,12 +3,14 @@
 //! A program may replace libc's functions of these names, as the crate windlass-hook does, by ones
 //! that park the calling goroutine. windlass makes these calls inside the scheduler and on behalf
 //! of goroutines that have parked already, so it never calls libc's functions of these names. On
-//! failure each returns -1 and sets `errno`.
+//! failure each returns -1 and sets `errno`. The race detector does not see them: they tell it of the bytes.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
 
 use libc::{c_int, c_long, iovec, msghdr, off_t, pollfd, sockaddr, socklen_t, syscall, timespec};
+
+use crate::race;
 
 /// A null pointer where the kernel allows one.
 const NONE: *const c_void = std::ptr::null();
@@ -20,6 +22,7 @@ const NO_HIGH_HALF: c_long = 0;
 ///
 /// As `read(2)`.
 pub(crate) unsafe fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize {
+    let _received = race::receives();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_read, fd as c_long, buf, len) as isize }
 }
@@ -28,6 +31,7 @@ pub(crate) unsafe fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize {
 ///
 /// As `write(2)`.
 pub(crate) unsafe fn write(fd: c_int, buf: *const c_void, len: usize) -> isize {
+    race::sends();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_write, fd as c_long, buf, len) as isize }
 }
@@ -36,6 +40,7 @@ pub(crate) unsafe fn write(fd: c_int, buf: *const c_void, len: usize) -> isize {
 ///
 /// As `readv(2)`.
 pub(crate) unsafe fn readv(fd: c_int, iov: *const iovec, n: c_int) -> isize {
+    let _received = race::receives();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_readv, fd as c_long, iov, n as c_long) as isize }
 }
@@ -44,6 +49,7 @@ pub(crate) unsafe fn readv(fd: c_int, iov: *const iovec, n: c_int) -> isize {
 ///
 /// As `writev(2)`.
 pub(crate) unsafe fn writev(fd: c_int, iov: *const iovec, n: c_int) -> isize {
+    race::sends();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_writev, fd as c_long, iov, n as c_long) as isize }
 }
@@ -52,6 +58,7 @@ pub(crate) unsafe fn writev(fd: c_int, iov: *const iovec, n: c_int) -> isize {
 ///
 /// As `preadv(2)`.
 pub(crate) unsafe fn preadv(fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> isize {
+    let _received = race::receives();
     let (fd, n) = (fd as c_long, n as c_long);
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_preadv, fd, iov, n, offset, NO_HIGH_HALF) as isize }
@@ -61,6 +68,7 @@ pub(crate) unsafe fn preadv(fd: c_int, iov: *const iovec, n: c_int, offset: off_
 ///
 /// As `pwritev(2)`.
 pub(crate) unsafe fn pwritev(fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> isize {
+    race::sends();
     let (fd, n) = (fd as c_long, n as c_long);
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_pwritev, fd, iov, n, offset, NO_HIGH_HALF) as isize }
@@ -76,6 +84,7 @@ pub(crate) unsafe fn preadv2(
     offset: off_t,
     flags: c_int,
 ) -> isize {
+    let _received = race::receives();
     let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_preadv2, fd, iov, n, offset, NO_HIGH_HALF, flags) as isize }
@@ -91,6 +100,7 @@ pub(crate) unsafe fn pwritev2(
     offset: off_t,
     flags: c_int,
 ) -> isize {
+    race::sends();
     let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_pwritev2, fd, iov, n, offset, NO_HIGH_HALF, flags) as isize }
@@ -100,6 +110,7 @@ pub(crate) unsafe fn pwritev2(
 ///
 /// As `recv(2)`.
 pub(crate) unsafe fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
+    let _received = race::receives();
     let (fd, flags) = (fd as c_long, flags as c_long);
     // SAFETY: by this function's contract; the sender's address is not asked for.
     unsafe { syscall(libc::SYS_recvfrom, fd, buf, len, flags, NONE, NONE) as isize }
@@ -109,6 +120,7 @@ pub(crate) unsafe fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int)
 ///
 /// As `send(2)`.
 pub(crate) unsafe fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> isize {
+    race::sends();
     let (fd, flags, no_len) = (fd as c_long, flags as c_long, 0 as c_long);
     // SAFETY: by this function's contract; there is no address.
     unsafe { syscall(libc::SYS_sendto, fd, buf, len, flags, NONE, no_len) as isize }
@@ -118,6 +130,7 @@ pub(crate) unsafe fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_in
 ///
 /// As `recvmsg(2)`.
 pub(crate) unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+    let _received = race::receives();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_recvmsg, fd as c_long, msg, flags as c_long) as isize }
 }
@@ -126,6 +139,7 @@ pub(crate) unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize
 ///
 /// As `sendmsg(2)`.
 pub(crate) unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
+    race::sends();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_sendmsg, fd as c_long, msg, flags as c_long) as isize }
 }
@@ -139,6 +153,7 @@ pub(crate) unsafe fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
+    let _received = race::receives();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_accept4, fd as c_long, addr, len, flags as c_long) as c_int }
 }
@@ -147,6 +162,7 @@ pub(crate) unsafe fn accept4(
 ///
 /// As `connect(2)`.
 pub(crate) unsafe fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    race::sends();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_connect, fd as c_long, addr, len as c_long) as c_int }
 }
@@ -157,6 +173,7 @@ pub(crate) unsafe fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -
 ///
 /// As `ppoll(2)`; `timeout` may be null.
 pub(crate) unsafe fn ppoll(fds: *mut pollfd, n: usize, timeout: *const timespec) -> c_int {
+    let _received = race::receives();
     // The kernel writes what is left of the timeout.
     // SAFETY: by this function's contract.
     let mut left = unsafe { timeout.as_ref() }.copied();

@@ -30,6 +30,7 @@
 use super::spare;
 use crate::g::header::GRef;
 use crate::loom::native::atomic::Ordering;
+use crate::race::InRuntime;
 use crate::sched::queue::handed_work::Posted;
 use crate::sched::types::current;
 use crate::sched::types::events::EventKind;
@@ -50,6 +51,7 @@ pub(crate) fn lock() -> bool {
     let Some((m, g)) = current::m().and_then(|m| Some((m, m.curg.get()?))) else {
         return false;
     };
+    let _in_runtime = InRuntime::enter();
     if m.n_locks.get() == 0 {
         reserve(m.sched());
         m.locked_g.set(Some(g));
@@ -82,6 +84,7 @@ pub(crate) fn unlock() {
     let Some((m, g)) = current::m().and_then(|m| Some((m, m.curg.get()?))) else {
         return;
     };
+    let _in_runtime = InRuntime::enter();
     if m.locked_g.get() != Some(g) {
         return;
     }

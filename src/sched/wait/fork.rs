@@ -52,10 +52,10 @@ use crate::g::cancel_wait::{CancelScope, CancelSource, ScopeChain};
 use crate::g::coro;
 use crate::g::fork::{Fork, ForkList};
 use crate::g::header::{ExtraStack, GRef};
-use crate::g::race;
 use crate::g::stack::{Stack, StackPool};
 use crate::g::status::Reason;
 use crate::loom::Ordering;
+use crate::race;
 use crate::sched::types::current;
 use crate::sched::types::m::{Carrier, HAS_P, M};
 use crate::sched::types::state::Phase;
@@ -76,8 +76,10 @@ pub(crate) fn is_due(m: &Carrier) -> bool {
     if bubble::is_inside() {
         return true;
     }
+    race::enter_runtime();
     let looks = m.fork_looks.get().wrapping_sub(1);
     m.fork_looks.set(looks);
+    race::leave_runtime();
     let n_idle = m.sched().n_idle.load(Ordering::Relaxed);
     let access = m.access.load(Ordering::Relaxed);
     // One branch for all three.

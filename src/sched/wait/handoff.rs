@@ -50,7 +50,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::turn;
 use crate::g::coro::Switch;
-use crate::g::race;
+use crate::race;
 use crate::sched::queue::access;
 use crate::sched::types::accounting;
 use crate::sched::types::current;

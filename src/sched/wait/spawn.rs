@@ -13,11 +13,11 @@ use super::wake;
 use crate::g::coro::Coro;
 use crate::g::details::{Details, Label};
 use crate::g::header::{self, GRef, Spawn};
-use crate::g::race;
 use crate::g::slab;
 use crate::g::stack::Stack;
 use crate::loom::Ordering;
 use crate::loom::native::Arc;
+use crate::race;
 use crate::sched::types::current;
 use crate::sched::types::m::{BLOCKING, Carrier, M};
 use crate::sched::types::state::{Phase, Sched};
@@ -79,6 +79,7 @@ impl Drop for TaskRef {
 /// Returns the slot of a goroutine whose last reference is gone.
 #[inline]
 fn free(g: GRef) {
+    race::enter_runtime();
     g.dispose();
     match Section::enter_in_place() {
         Some(section) => {
@@ -89,6 +90,7 @@ fn free(g: GRef) {
         }
         None => slab::give(g),
     }
+    race::leave_runtime();
 }
 
 /// As [`free`], for the M that ran it.

@@ -1,4 +1,5 @@
-//! Replaces `race.rs` in builds without the feature `race`: these functions do nothing.
+//! Replaces `race.rs` in builds without the feature `race`, and where the sanitizer's target does not exist: these
+//! functions do nothing.
 
 use std::ops::Range;
 
@@ -32,6 +33,17 @@ pub(crate) fn enter_runtime() {}
 #[inline(always)]
 pub(crate) fn leave_runtime() {}
 
+#[derive(Debug)]
+#[must_use = "its drop leaves the runtime"]
+pub(crate) struct InRuntime(());
+
+impl InRuntime {
+    #[inline(always)]
+    pub(crate) fn enter() -> InRuntime {
+        InRuntime(())
+    }
+}
+
 #[inline(always)]
 pub(crate) fn begin_m<T>(_: &T) {}
 
@@ -57,3 +69,20 @@ pub(crate) fn ends() {}
 
 #[inline(always)]
 pub(crate) fn renew(_: impl FnOnce() -> Range<usize>) {}
+
+/// Whether the feature was asked for, and has no effect.
+pub(crate) fn is_in_vain() -> bool {
+    cfg!(feature = "race")
+}
+
+#[inline(always)]
+pub(crate) fn sends() {}
+
+#[derive(Debug)]
+#[must_use = "its drop is the order"]
+pub(crate) struct Receives;
+
+#[inline(always)]
+pub(crate) fn receives() -> Receives {
+    Receives
+}

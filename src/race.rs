@@ -15,7 +15,9 @@
 //!   and stack switches keeps, and the sanitizer does not see.
 //! - A waker's work is ordered before that of the goroutine it wakes ([`readies`], [`goes_on`]). The commit of a
 //!   park publishes what the goroutine did ([`commit_for`]).
-//! - Stacks and slots are used again. For the sanitizer each use is new memory ([`renew`]).
+//! - Stacks and slots are used again, and so is `errno`. For the sanitizer each use is new memory ([`renew`]).
+//! - What is sent comes before what is received later ([`sends`], [`receives`]): one order for all bytes, as only the
+//!   kernel knows where they go.
 //!
 //! By threads (`WINDLASS_RACE=threads`), to test the runtime itself: a switch orders what the thread does
 //! before and after it, and all accesses are looked at.
@@ -24,42 +26,87 @@
 //! same function as the switch of stacks, and nothing that it calls in between may log: it is
 //! inlined, or not compiled for the sanitizer.
 #![allow(unsafe_code)]
+#![allow(non_snake_case, reason = "the names are the sanitizer's")]
 
 use std::arch::naked_asm;
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ops::Range;
 use std::ptr;
+use std::sync::OnceLock;
 
-use crate::loom::native::LazyLock;
+/// Functions of LLVM's runtime (compiler-rt/include/sanitizer/tsan_interface.h and
+/// lib/tsan/rtl/tsan_interface_{ann,java}.h) by weak symbols, so that a program links without it. A jump, which
+/// the sanitizer does not log.
+macro_rules! of_sanitizer {
+    ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        $(
+            #[unsafe(naked)]
+            unsafe extern "C" fn $name($($arg: $type),*) $(-> $result)? {
+                naked_asm!(
+                    concat!(".weak ", stringify!($name)),
+                    concat!("mov r11, [rip + ", stringify!($name), "@GOTPCREL]"),
+                    "jmp r11",
+                )
+            }
+        )*
+    };
+}
 
-// The interface of LLVM's runtime: compiler-rt/include/sanitizer/tsan_interface.h and
-// lib/tsan/rtl/tsan_interface_{ann,java}.h.
-unsafe extern "C" {
-    fn __tsan_create_fiber(flags: c_uint) -> *mut c_void;
-    fn __tsan_destroy_fiber(fiber: *mut c_void);
-    fn __tsan_switch_to_fiber(fiber: *mut c_void, flags: c_uint);
-    fn __tsan_get_current_fiber() -> *mut c_void;
-    fn __tsan_set_fiber_name(fiber: *mut c_void, name: *const c_char);
-    fn __tsan_acquire(address: *mut c_void);
-    fn __tsan_release(address: *mut c_void);
-    fn __tsan_ignore_thread_begin();
-    fn __tsan_ignore_thread_end();
-    fn AnnotateIgnoreSyncBegin(file: *const c_char, line: c_int);
-    fn AnnotateIgnoreSyncEnd(file: *const c_char, line: c_int);
-    fn __tsan_java_alloc(address: usize, bytes: usize);
-    fn __tsan_java_free(address: usize, bytes: usize);
+of_sanitizer! {
+    __tsan_create_fiber(flags: c_uint) -> *mut c_void;
+    __tsan_destroy_fiber(fiber: *mut c_void);
+    __tsan_switch_to_fiber(fiber: *mut c_void, flags: c_uint);
+    __tsan_get_current_fiber() -> *mut c_void;
+    __tsan_set_fiber_name(fiber: *mut c_void, name: *const c_char);
+    __tsan_acquire(address: *mut c_void);
+    __tsan_release(address: *mut c_void);
+    __tsan_ignore_thread_begin();
+    __tsan_ignore_thread_end();
+    AnnotateIgnoreSyncBegin(file: *const c_char, line: c_int);
+    AnnotateIgnoreSyncEnd(file: *const c_char, line: c_int);
+    __tsan_java_alloc(address: usize, bytes: usize);
+    __tsan_java_free(address: usize, bytes: usize);
+}
+
+/// The address of a function of the sanitizer; 0 if the program is not built for it.
+#[unsafe(naked)]
+extern "C" fn sanitizer() -> usize {
+    naked_asm!("mov rax, [rip + __tsan_create_fiber@GOTPCREL]", "ret")
 }
 
 /// The flag of `__tsan_switch_to_fiber` for a switch that orders nothing.
 const NO_SYNC: c_uint = 1;
 
-/// Whether races are looked for between goroutines, not between threads.
-static BY_GOROUTINES: LazyLock<bool> =
-    LazyLock::new(|| std::env::var_os("WINDLASS_RACE").is_none_or(|mode| mode != "threads"));
+/// Between which of them races are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// The program is not built for the sanitizer.
+    Off,
+    Threads,
+    Goroutines,
+}
+
+static MODE: OnceLock<Mode> = OnceLock::new();
+
+fn mode() -> Mode {
+    *MODE.get_or_init(|| {
+        let by_threads = std::env::var_os("WINDLASS_RACE").is_some_and(|mode| mode == "threads");
+        match (is_in_vain(), by_threads) {
+            (true, _) => Mode::Off,
+            (false, true) => Mode::Threads,
+            (false, false) => Mode::Goroutines,
+        }
+    })
+}
 
 fn by_goroutines() -> bool {
-    *BY_GOROUTINES
+    mode() == Mode::Goroutines
+}
+
+/// Whether the program has this file, and no sanitizer.
+pub(crate) fn is_in_vain() -> bool {
+    sanitizer() == 0
 }
 
 /// The fiber of a goroutine, from its spawn to its end.
@@ -82,6 +129,9 @@ impl Fiber {
         };
         let name = CString::new(name).unwrap_or_default();
         let by_goroutines = by_goroutines();
+        if is_in_vain() {
+            return;
+        }
         // SAFETY: the runtime copies the name. The fiber was made just now, and nothing is called on it
         // that would log a function.
         unsafe {
@@ -121,6 +171,10 @@ impl Fiber {
     /// back before [`From::back`].
     #[inline(always)]
     pub(crate) fn enter(&self) -> From {
+        if self.0.get().is_null() {
+            let fiber = ptr::null_mut();
+            return From { fiber, flags: 0 };
+        }
         let flags = if by_goroutines() { NO_SYNC } else { 0 };
         // SAFETY: `begin` made the fiber; the caller owns the goroutine, so no other thread is on it.
         unsafe {
@@ -134,6 +188,9 @@ impl Fiber {
 impl From {
     #[inline(always)]
     pub(crate) fn back(self) {
+        if self.fiber.is_null() {
+            return;
+        }
         // SAFETY: the thread itself, or the fiber on which it was.
         unsafe { __tsan_switch_to_fiber(self.fiber, self.flags) }
     }
@@ -154,6 +211,25 @@ pub(crate) fn leave_runtime() {
     if by_goroutines() {
         // SAFETY: after `enter_runtime`, by the callers.
         unsafe { __tsan_ignore_thread_end() };
+    }
+}
+
+/// Leaves the runtime when it is dropped.
+#[derive(Debug)]
+#[must_use = "its drop leaves the runtime"]
+pub(crate) struct InRuntime(());
+
+impl InRuntime {
+    /// As [`enter_runtime`].
+    pub(crate) fn enter() -> InRuntime {
+        enter_runtime();
+        InRuntime(())
+    }
+}
+
+impl Drop for InRuntime {
+    fn drop(&mut self) {
+        leave_runtime();
     }
 }
 
@@ -217,7 +293,8 @@ pub(crate) fn readies<T>(g: *mut T) {
     }
 }
 
-/// The calling goroutine leaves the runtime after a switch, on the M `m`.
+/// The calling goroutine leaves the runtime after a switch, on the M `m`, whose `errno` is its own from now on. (A report
+/// about it would even change it.)
 #[inline]
 pub(crate) fn goes_on<T, M>(g: *mut T, m: *const M) {
     if by_goroutines() {
@@ -226,6 +303,8 @@ pub(crate) fn goes_on<T, M>(g: *mut T, m: *const M) {
             __tsan_acquire(readied(g));
             // The M and its thread were made before.
             __tsan_acquire(m.cast_mut().cast());
+            let errno = libc::__errno_location().addr();
+            renew(|| errno..errno + size_of::<usize>());
             __tsan_ignore_thread_end();
         }
     }
@@ -247,12 +326,21 @@ fn readied<T>(g: *mut T) -> *mut c_void {
 
 /// The sanitizer's name for the ends of goroutines.
 fn ended() -> *mut c_void {
-    (&raw const BY_GOROUTINES).cast_mut().cast()
+    (&raw const MODE).cast_mut().cast()
 }
 
-/// Thread-locals are their threads' own. The goroutines that share a thread use them in turn, and none waits while
-/// it does (docs/SAFETY.md). A program has more of these in a file that `TSAN_OPTIONS=suppressions=` names.
-static SUPPRESSIONS: [u8; 35] = *b"race:std::thread::local::LocalKey\n\0";
+/// Goroutines use these in turn, and none waits while it does: thread-locals of their thread (docs/SAFETY.md), what a
+/// signal handler looks at, and the world of their simulation. A program has more of these in
+/// a file that `TSAN_OPTIONS=suppressions=` names.
+static SUPPRESSIONS: [u8; 221] = *b"\
+    race:std::thread::local::LocalKey\n\
+    race:windlass_unwind::sample\n\
+    signal:windlass_unwind::sample\n\
+    race:windlass_world::\n\
+    race:windlass::poll::sim_socket::\n\
+    race:windlass::fs::memory::\n\
+    race:windlass::sched::types::simulation::\n\
+    \0";
 
 /// Called before the sanitizer has begun, so it must not be compiled for it: a naked function is not.
 #[unsafe(no_mangle)]
@@ -273,15 +361,47 @@ pub(crate) fn renew(memory: impl FnOnce() -> Range<usize>) {
     }
 }
 
-/// The sanitizer has reported a race of the calling thread: it is a failure of the simulation that the thread is in.
-#[cfg(feature = "sim")]
-#[unsafe(no_mangle)]
-extern "C" fn __tsan_on_report(_: *const c_void) {
-    // SAFETY: always allowed. Another report in here would wait for this one for ever.
-    unsafe { __tsan_ignore_thread_begin() };
-    if let Some(bubble) = crate::bubble::current() {
-        bubble.note_race();
+/// Bytes go to the kernel, or to another goroutine of the simulation: what the caller did before is ordered before
+/// what follows on any [`receives`] that comes later, whoever gets the bytes. Go's detector does the same.
+#[inline]
+pub(crate) fn sends() {
+    if mode() != Mode::Off {
+        // SAFETY: only an address.
+        unsafe { __tsan_release(bytes()) };
     }
+}
+
+/// Bytes, or the news that there are some, have come when this is dropped: see [`sends`].
+#[derive(Debug)]
+#[must_use = "its drop is the order"]
+pub(crate) struct Receives;
+
+#[inline]
+pub(crate) fn receives() -> Receives {
+    Receives
+}
+
+impl Drop for Receives {
+    #[inline]
+    fn drop(&mut self) {
+        if mode() != Mode::Off {
+            // SAFETY: only an address.
+            unsafe { __tsan_acquire(bytes()) };
+        }
+    }
+}
+
+/// The sanitizer's name for all bytes.
+fn bytes() -> *mut c_void {
+    (&raw const SUPPRESSIONS).cast_mut().cast()
+}
+
+/// Calls `f` on behalf of the sanitizer, which reports a race: another report in `f` would wait for this one for ever.
+#[cfg(feature = "sim")]
+pub(crate) fn in_report(f: impl FnOnce()) {
+    // SAFETY: always allowed, in a program that has the sanitizer.
+    unsafe { __tsan_ignore_thread_begin() };
+    f();
     // SAFETY: after the call above.
     unsafe { __tsan_ignore_thread_end() };
 }
