@@ -985,6 +985,55 @@ fn the_mechanisms_name_items_of_their_files() {
     report(&faults);
 }
 
+/// The constants that steer a P, by name, with their files and values.
+fn steering_constants() -> BTreeMap<String, (String, String)> {
+    let mut found = BTreeMap::new();
+    for source in sources(&["src"]) {
+        if source.path != "src/util/ladder.rs" && !source.path.starts_with("src/sched/pacing/") {
+            continue;
+        }
+        for line in before_tests(&source.code).lines() {
+            let Some((_, item)) = line.trim_start().split_once("const ") else {
+                continue;
+            };
+            if let Some((name, value)) = item.split_once(": ")
+                && let Some((_, value)) = value.split_once(" = ")
+            {
+                let value = value.trim_end_matches(';').replace("ladder::", "");
+                let value = value.split(" as ").next().unwrap().to_owned();
+                found.insert(name.to_owned(), (source.path.clone(), value));
+            }
+        }
+    }
+    found
+}
+
+/// Each number that steers a P has a row in docs/decisions/numbers.md, with its file and its value.
+#[test]
+fn the_numbers_that_steer_a_p_are_explained() {
+    let constants = steering_constants();
+    assert!(constants.len() > 15, "only {constants:?} were found");
+    let text = std::fs::read_to_string(root().join("docs/decisions/numbers.md")).unwrap();
+    let mut faults = Vec::new();
+    let mut explained = BTreeMap::new();
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, file, value] = [0, 1, 2].map(|at| cells[at].trim_matches('`').to_owned());
+        if cells.len() != 5 || cells[3..].iter().any(|cell| cell.is_empty()) {
+            faults.push(format!("numbers.md: {name} needs a unit and what chose it"));
+        }
+        explained.insert(name, (file, value));
+    }
+    let names: BTreeSet<_> = constants.keys().chain(explained.keys()).collect();
+    for name in names {
+        let (code, page) = (constants.get(name), explained.get(name));
+        if code != page {
+            faults.push(format!("{name} is {code:?}, in numbers.md {page:?}"));
+        }
+    }
+    report(&faults);
+}
+
 /// A whole program of a page is run: as a doc test, or as a server by the tests of the examples
 /// (examples/build.rs). Programs for other runtimes say that they are not compiled.
 #[test]

@@ -2,7 +2,7 @@
 //! them, or a small part or multiple of one, by name.
 //!
 //! Each rung follows from what a step costs on a server of today: a dispatch some 0.1 us, a wake-up of a
-//! thread 5 to 50 us, a time slice of the kernel 1 to 10 ms. docs/decisions/scheduler.md has the measurements that chose
+//! thread 5 to 50 us, a time slice of the kernel 1 to 10 ms. docs/decisions/numbers.md has the measurements that chose
 //! them. None can be set: a program that needs another value has found a fault.
 //!
 //! | rung | what it bounds |
