@@ -33,7 +33,7 @@ use super::memory::Handle;
 use super::section::{check_before_call, choose};
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::netpoll::sqe::{HERE, Request};
+use crate::netpoll::sqe::{Buffers, HERE, Request};
 use crate::poll::bytes::{self, Stream};
 use crate::poll::op;
 use crate::poll::socket::{MAX_BUFFERS, MAX_LEN};
@@ -232,10 +232,10 @@ impl Raw {
     }
 
     fn read_request(&self, buf: &mut [u8], offset: u64) -> Request {
+        let (at, len) = (buf.as_mut_ptr(), buf.len() as u32);
         Request::Read {
             fd: self.fd(),
-            buf: buf.as_mut_ptr(),
-            len: buf.len() as u32,
+            bufs: Buffers::One { at, len },
             offset,
         }
     }
@@ -289,10 +289,12 @@ impl Raw {
         on_simulated_file!(self, file => file.read_vectored(bufs));
         match (self.kind, self.goroutine()) {
             (kind, g) if kind.is_stream() && bufs.iter().any(|buf| !buf.is_empty()) => {
-                let request = Request::Readv {
+                let request = Request::Read {
                     fd: self.fd(),
-                    iovec: bufs.as_ptr().cast(),
-                    len: bufs.len().min(MAX_BUFFERS) as u32,
+                    bufs: Buffers::Several {
+                        iovec: bufs.as_ptr().cast(),
+                        len: bufs.len().min(MAX_BUFFERS) as u32,
+                    },
                     offset: HERE,
                 };
                 // SAFETY: the buffers and their vector, which has the layout of iovecs, are
@@ -322,10 +324,10 @@ impl Raw {
         offset: u64,
         deadline_ns: u64,
     ) -> io::Result<usize> {
+        let (at, len) = (buf.as_ptr().cast_mut(), buf.len() as u32);
         let request = Request::Write {
             fd: self.fd(),
-            buf: buf.as_ptr(),
-            len: buf.len() as u32,
+            bufs: Buffers::One { at, len },
             offset,
         };
         // SAFETY: the buffer is borrowed by the caller until this returns.
@@ -349,10 +351,12 @@ impl Raw {
         on_simulated_file!(self, file => file.write_vectored(bufs));
         match (self.kind, self.goroutine()) {
             (kind, g) if kind.is_stream() && bufs.iter().any(|buf| !buf.is_empty()) => {
-                let request = Request::Writev {
+                let request = Request::Write {
                     fd: self.fd(),
-                    iovec: bufs.as_ptr().cast(),
-                    len: bufs.len().min(MAX_BUFFERS) as u32,
+                    bufs: Buffers::Several {
+                        iovec: bufs.as_ptr().cast(),
+                        len: bufs.len().min(MAX_BUFFERS) as u32,
+                    },
                     offset: HERE,
                 };
                 // SAFETY: the buffers and their vector, which has the layout of iovecs, are

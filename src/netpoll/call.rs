@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::op::Interest;
-use super::sqe::Request;
+use super::sqe::{Buffers, Request};
 use crate::race;
 use crate::sys::errno::retry;
 use crate::sys::{file, socket};
@@ -92,9 +92,7 @@ impl Request {
             Request::PollAdd { fd, .. } => waits(fd, Interest::Events, false),
             // Pipes, terminals and files. An attempt reads what a file has in the page cache.
             Request::Read { fd, .. } => waits(fd, Interest::Read, true),
-            Request::Readv { fd, .. } => waits(fd, Interest::Read, true),
             Request::Write { fd, .. } => waits(fd, Interest::Write, true),
-            Request::Writev { fd, .. } => waits(fd, Interest::Write, true),
             Request::Fsync { .. } | Request::Fallocate { .. } | Request::Open { .. } => {
                 Class::Blocks
             }
@@ -158,37 +156,13 @@ impl Request {
                     shown => came_to(shown.map(|events| usize::from(events.cast_unsigned()))),
                 }
             }
-            Request::Read {
-                fd,
-                buf,
-                len,
-                offset,
-            } => read(fd, &[whole(buf, len)], offset, announced),
-            Request::Write {
-                fd,
-                buf,
-                len,
-                offset,
-            } => write(fd, &[whole(buf.cast_mut(), len)], offset, announced),
-            Request::Readv {
-                fd,
-                iovec,
-                len,
-                offset,
-            } => {
+            Request::Read { fd, bufs, offset } => {
                 // SAFETY: by this function's contract.
-                let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
-                read(fd, iov, offset, announced)
+                unsafe { bufs.with_iovecs(|iov| read(fd, iov, offset, announced)) }
             }
-            Request::Writev {
-                fd,
-                iovec,
-                len,
-                offset,
-            } => {
+            Request::Write { fd, bufs, offset } => {
                 // SAFETY: by this function's contract.
-                let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
-                write(fd, iov, offset, announced)
+                unsafe { bufs.with_iovecs(|iov| write(fd, iov, offset, announced)) }
             }
             // These block.
             Request::Fsync { .. } | Request::Fallocate { .. } | Request::Open { .. } => {
@@ -204,13 +178,8 @@ impl Request {
 
     /// The request as a blocking call, if its descriptor is or may be a file's.
     pub(crate) fn blocking(&self) -> Option<Blocking> {
-        let is_files = matches!(
-            self,
-            Request::Read { .. }
-                | Request::Readv { .. }
-                | Request::Write { .. }
-                | Request::Writev { .. }
-        ) || self.class() == Class::Blocks;
+        let is_files = matches!(self, Request::Read { .. } | Request::Write { .. })
+            || self.class() == Class::Blocks;
         is_files.then_some(Blocking(*self))
     }
 }
@@ -231,37 +200,13 @@ impl Blocking {
     /// The memory that the request points at is valid, and not used by others during the call.
     pub(crate) unsafe fn run(self) -> i32 {
         let r = match self.0 {
-            Request::Read {
-                fd,
-                buf,
-                len,
-                offset,
-            } => file::readv_at(borrow(fd), &[whole(buf, len)], offset as i64),
-            Request::Write {
-                fd,
-                buf,
-                len,
-                offset,
-            } => file::writev_at(borrow(fd), &[whole(buf.cast_mut(), len)], offset as i64),
-            Request::Readv {
-                fd,
-                iovec,
-                len,
-                offset,
-            } => {
+            Request::Read { fd, bufs, offset } => {
                 // SAFETY: by this function's contract.
-                let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
-                file::readv_at(borrow(fd), iov, offset as i64)
+                unsafe { bufs.with_iovecs(|iov| file::readv_at(borrow(fd), iov, offset as i64)) }
             }
-            Request::Writev {
-                fd,
-                iovec,
-                len,
-                offset,
-            } => {
+            Request::Write { fd, bufs, offset } => {
                 // SAFETY: by this function's contract.
-                let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
-                file::writev_at(borrow(fd), iov, offset as i64)
+                unsafe { bufs.with_iovecs(|iov| file::writev_at(borrow(fd), iov, offset as i64)) }
             }
             Request::Fsync { fd, data_only } => file::sync(borrow(fd), data_only).map(|()| 0),
             Request::Fallocate { fd, offset, len } => {
@@ -276,6 +221,24 @@ impl Blocking {
             _ => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         };
         r.map_or_else(|e| -errno(&e), |n| n as i32)
+    }
+}
+
+impl Buffers {
+    /// Calls `f` with the buffers as a vector.
+    ///
+    /// # Safety
+    ///
+    /// The vector of several is valid during the call.
+    unsafe fn with_iovecs<R>(self, f: impl FnOnce(&[libc::iovec]) -> R) -> R {
+        match self {
+            Buffers::One { at, len } => f(&[whole(at, len)]),
+            Buffers::Several { iovec, len } => {
+                // SAFETY: by this function's contract.
+                let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
+                f(iov)
+            }
+        }
     }
 }
 

@@ -57,34 +57,10 @@ pub(crate) enum Request {
     },
     /// `poll(2)` on one descriptor (5.1): the result is the events that are ready.
     PollAdd { fd: i32, events: u32 },
-    /// `pread(2)` (5.6); at [`HERE`] as `read(2)`.
-    Read {
-        fd: i32,
-        buf: *mut u8,
-        len: u32,
-        offset: u64,
-    },
-    /// `pwrite(2)` (5.6); at [`HERE`] as `write(2)`.
-    Write {
-        fd: i32,
-        buf: *const u8,
-        len: u32,
-        offset: u64,
-    },
-    /// `preadv(2)` (5.1); at [`HERE`] as `readv(2)`.
-    Readv {
-        fd: i32,
-        iovec: *const libc::iovec,
-        len: u32,
-        offset: u64,
-    },
-    /// `pwritev(2)` (5.1); at [`HERE`] as `writev(2)`.
-    Writev {
-        fd: i32,
-        iovec: *const libc::iovec,
-        len: u32,
-        offset: u64,
-    },
+    /// `pread(2)` (5.6) or `preadv(2)` (5.1); at [`HERE`] as `read(2)` and `readv(2)`.
+    Read { fd: i32, bufs: Buffers, offset: u64 },
+    /// `pwrite(2)` (5.6) or `pwritev(2)` (5.1); at [`HERE`] as `write(2)` and `writev(2)`.
+    Write { fd: i32, bufs: Buffers, offset: u64 },
     /// `fsync(2)`, or `fdatasync(2)` (5.1).
     Fsync { fd: i32, data_only: bool },
     /// `fallocate(2)` with mode 0 (5.6).
@@ -96,6 +72,13 @@ pub(crate) enum Request {
         flags: i32,
         mode: libc::mode_t,
     },
+}
+
+/// The memory of a read, or of a write, which only reads it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Buffers {
+    One { at: *mut u8, len: u32 },
+    Several { iovec: *const libc::iovec, len: u32 },
 }
 
 /// The offset that means the file's current position, and for pipes and terminals the next bytes
@@ -115,9 +98,7 @@ impl Request {
             | Request::SendMsg { fd, .. }
             | Request::Connect { fd, .. }
             | Request::Read { fd, .. }
-            | Request::Readv { fd, .. }
-            | Request::Write { fd, .. }
-            | Request::Writev { fd, .. } => *fd = -1,
+            | Request::Write { fd, .. } => *fd = -1,
             _ => return None,
         }
         Some(request)
@@ -166,38 +147,22 @@ impl Request {
                 opcode::Connect::new(types::Fd(fd), addr, len).build()
             }
             Request::PollAdd { fd, events } => opcode::PollAdd::new(types::Fd(fd), events).build(),
-            Request::Read {
-                fd,
-                buf,
-                len,
-                offset,
-            } => opcode::Read::new(types::Fd(fd), buf, len)
-                .offset(offset)
-                .build(),
-            Request::Write {
-                fd,
-                buf,
-                len,
-                offset,
-            } => opcode::Write::new(types::Fd(fd), buf, len)
-                .offset(offset)
-                .build(),
-            Request::Readv {
-                fd,
-                iovec,
-                len,
-                offset,
-            } => opcode::Readv::new(types::Fd(fd), iovec, len)
-                .offset(offset)
-                .build(),
-            Request::Writev {
-                fd,
-                iovec,
-                len,
-                offset,
-            } => opcode::Writev::new(types::Fd(fd), iovec, len)
-                .offset(offset)
-                .build(),
+            Request::Read { fd, bufs, offset } => match bufs {
+                Buffers::One { at, len } => opcode::Read::new(types::Fd(fd), at, len)
+                    .offset(offset)
+                    .build(),
+                Buffers::Several { iovec, len } => opcode::Readv::new(types::Fd(fd), iovec, len)
+                    .offset(offset)
+                    .build(),
+            },
+            Request::Write { fd, bufs, offset } => match bufs {
+                Buffers::One { at, len } => opcode::Write::new(types::Fd(fd), at, len)
+                    .offset(offset)
+                    .build(),
+                Buffers::Several { iovec, len } => opcode::Writev::new(types::Fd(fd), iovec, len)
+                    .offset(offset)
+                    .build(),
+            },
             Request::Fsync { fd, data_only } => {
                 let flags = if data_only {
                     types::FsyncFlags::DATASYNC

@@ -17,7 +17,7 @@ use super::socket::{MAX_BUFFERS, MAX_LEN};
 use super::waits::Waits;
 use crate::g::header::GRef;
 use crate::netpoll::call::Attempt;
-use crate::netpoll::sqe::{HERE, Request};
+use crate::netpoll::sqe::{Buffers, HERE, Request};
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::points;
 use crate::sched::wait::sleep;
@@ -60,14 +60,9 @@ pub(crate) fn read(from: Stream<'_>, buf: &mut [u8]) -> io::Result<usize> {
         return Ok(0);
     }
     let len = buf.len().min(MAX_LEN);
-    let request = Request::Read {
-        fd: from.fd.as_raw_fd(),
-        buf: buf.as_mut_ptr(),
-        len: len as u32,
-        offset: HERE,
-    };
+    let (at, len) = (buf.as_mut_ptr(), len as u32);
     // SAFETY: the buffer is borrowed until this returns.
-    unsafe { transfer(from, libc::POLLIN, request) }
+    unsafe { read_into(from, Buffers::One { at, len }) }
 }
 
 /// Reads into several buffers. For the end and empty buffers as [`read`].
@@ -76,14 +71,9 @@ pub(crate) fn read_vectored(from: Stream<'_>, bufs: &mut [IoSliceMut<'_>]) -> io
         return Ok(0);
     }
     let (iovec, len) = (bufs.as_mut_ptr().cast(), bufs.len().min(MAX_BUFFERS));
-    let request = Request::Readv {
-        fd: from.fd.as_raw_fd(),
-        iovec,
-        len: len as u32,
-        offset: HERE,
-    };
+    let len = len as u32;
     // SAFETY: the buffers are borrowed until this returns.
-    unsafe { transfer(from, libc::POLLIN, request) }
+    unsafe { read_into(from, Buffers::Several { iovec, len }) }
 }
 
 /// Writes at least one byte, unless the buffer is empty.
@@ -92,14 +82,9 @@ pub(crate) fn write(to: Stream<'_>, buf: &[u8]) -> io::Result<usize> {
         return Ok(0);
     }
     let len = buf.len().min(MAX_LEN);
-    let request = Request::Write {
-        fd: to.fd.as_raw_fd(),
-        buf: buf.as_ptr(),
-        len: len as u32,
-        offset: HERE,
-    };
+    let (at, len) = (buf.as_ptr().cast_mut(), len as u32);
     // SAFETY: the buffer is borrowed until this returns.
-    unsafe { transfer(to, libc::POLLOUT, request) }
+    unsafe { write_from(to, Buffers::One { at, len }) }
 }
 
 /// Writes from several buffers.
@@ -108,14 +93,27 @@ pub(crate) fn write_vectored(to: Stream<'_>, bufs: &[IoSlice<'_>]) -> io::Result
         return Ok(0);
     }
     let (iovec, len) = (bufs.as_ptr().cast(), bufs.len().min(MAX_BUFFERS));
-    let request = Request::Writev {
-        fd: to.fd.as_raw_fd(),
-        iovec,
-        len: len as u32,
-        offset: HERE,
-    };
+    let len = len as u32;
     // SAFETY: the buffers are borrowed until this returns.
-    unsafe { transfer(to, libc::POLLOUT, request) }
+    unsafe { write_from(to, Buffers::Several { iovec, len }) }
+}
+
+/// # Safety
+///
+/// As [`op::run`].
+unsafe fn read_into(from: Stream<'_>, bufs: Buffers) -> io::Result<usize> {
+    let (fd, offset) = (from.fd.as_raw_fd(), HERE);
+    // SAFETY: by this function's contract.
+    unsafe { transfer(from, libc::POLLIN, Request::Read { fd, bufs, offset }) }
+}
+
+/// # Safety
+///
+/// As [`op::run`].
+unsafe fn write_from(to: Stream<'_>, bufs: Buffers) -> io::Result<usize> {
+    let (fd, offset) = (to.fd.as_raw_fd(), HERE);
+    // SAFETY: by this function's contract.
+    unsafe { transfer(to, libc::POLLOUT, Request::Write { fd, bufs, offset }) }
 }
 
 /// # Safety
@@ -173,7 +171,7 @@ pub(crate) unsafe fn run(
 }
 
 fn is_read(request: &Request) -> bool {
-    matches!(request, Request::Read { .. } | Request::Readv { .. })
+    matches!(request, Request::Read { .. })
 }
 
 /// Runs a read or write by blocking the thread, until the deadline, or the end of the ambient context

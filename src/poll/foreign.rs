@@ -10,7 +10,7 @@ use super::op::{self, Deadline};
 use super::{ready, waits};
 use crate::bubble;
 use crate::loom::Ordering;
-use crate::netpoll::sqe::{HERE, Request};
+use crate::netpoll::sqe::{Buffers, HERE, Request};
 use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::wait::handoff;
@@ -156,10 +156,9 @@ pub unsafe fn readv(
     deadline_ns: u64,
 ) -> Option<Result<usize, i32>> {
     let (iovec, len) = (iov.as_ptr(), iov.len() as u32);
-    let request = Request::Readv {
+    let request = Request::Read {
         fd,
-        iovec,
-        len,
+        bufs: Buffers::Several { iovec, len },
         offset: HERE,
     };
     // SAFETY: by this function's contract.
