@@ -792,6 +792,30 @@ fn a_pair_that_hands_over_starves_nobody() {
     });
 }
 
+/// Sleepers that compute for longer than they sleep always wake while another runs, and leave the queue its turns.
+#[test]
+fn sleepers_that_compute_starve_nobody() {
+    let _guard = hang_guard();
+    run(1, || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let sleepers = [(); 3].map(|()| {
+            let stopped = Arc::clone(&stop);
+            spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    let begin = Instant::now();
+                    while begin.elapsed() < Duration::from_micros(30) {}
+                    sleep(Duration::from_micros(10));
+                }
+            })
+        });
+        for _ in 0..1000 {
+            yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        sleepers.into_iter().for_each(|s| s.join().unwrap());
+    });
+}
+
 /// Goroutines whose operations complete without end leave the others their turns.
 #[test]
 fn a_pair_that_sends_bytes_starves_nobody() {

@@ -200,7 +200,8 @@ pub(crate) fn ready_expired(m: &M, mut gs: GList) {
         return ready_all(m, gs);
     }
     let mut first = [None; ladder::BATCH as usize];
-    let dispatches = p.stats.dispatches.get();
+    // Goroutines of a chain do not count: they may be those that timers woke, and the queue has none of their turns.
+    let dispatches = p.stats.dispatches.get() - p.stats.runnext_dispatches.get();
     let n_overtake = p.local.timers.overtakers(dispatches, gs.len());
     for place in &mut first[..n_overtake] {
         *place = gs
