@@ -1617,6 +1617,7 @@ crate::inside::tests! {
     a_yielder_starves_nobody: "it asks for the fairness of a scheduler",
     a_spawn_from_outside_waits_for_a_few_rounds_of_the_others: "it uses threads",
     a_pair_that_hands_over_starves_nobody: "it asks for the fairness of a scheduler",
+    sleepers_that_compute_starve_nobody: "they compute for a time",
     a_pair_that_sends_bytes_starves_nobody: "it asks for the fairness of a scheduler",
     hand_overs_give_way_sooner_beside_a_read: "it asks for the fairness of a scheduler",
     scopes_borrow,
