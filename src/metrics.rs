@@ -424,11 +424,6 @@ impl PMetrics {
         }
     }
 
-    /// Whether the P was ever in use: it has run goroutines, or slept.
-    fn has_begun(&self) -> bool {
-        self.dispatches > 0 || self.spawned > 0 || !self.idle_time.is_zero()
-    }
-
     fn add(&mut self, o: &PMetrics) {
         let PMetrics {
             dispatches,
@@ -762,7 +757,7 @@ impl RuntimeMetrics {
         let (used, mut retired): (Vec<_>, Vec<_>) = places
             .zip(all)
             .partition(|(place, _)| in_use.binary_search(&place.index).is_ok());
-        retired.retain(|(_, p)| p.has_begun());
+        retired.retain(|(place, _)| sched.were_in_use.contains(place.index));
         let (places, ps) = used.into_iter().unzip();
         RuntimeMetrics {
             poller: match sched.ps.iter().any(|p| p.poller.is_epoll()) {

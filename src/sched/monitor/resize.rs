@@ -67,6 +67,7 @@ impl Sched {
                     p.set_cpu(cpu);
                     p.status.come_into_use();
                     has_changed |= self.in_use.insert(p.idx);
+                    self.were_in_use.insert(p.idx);
                 }
                 None => {
                     p.status.begin_leaving();

@@ -129,6 +129,8 @@ pub(crate) struct Sched {
     pub(crate) ps: Placed<P>,
     /// Which Ps are in use. Ordering: as `Node::n_live`.
     pub(crate) in_use: BitSet,
+    /// Those that were in use at some time.
+    pub(crate) were_in_use: BitSet,
     /// How many Ps are in use. Ordering: as `Node::n_live`.
     pub(crate) n_procs: AtomicUsize,
     pub(crate) place: UsableCpus,
@@ -197,6 +199,7 @@ impl Sched {
             pin,
             nodes,
             in_use: BitSet::new(ps.len()),
+            were_in_use: BitSet::new(ps.len()),
             ps,
             n_procs: AtomicUsize::new(0),
             place,
