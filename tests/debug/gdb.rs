@@ -345,7 +345,7 @@ fn a_core_of_a_crash() {
         &text,
         &[
             "[running, thread 1, name \"crasher\"]",
-            "gdb::writes_to_nothing\n",
+            "writes_to_nothing\n",
             "gdb::waits_for_a_message\n",
         ],
     );
