@@ -22,7 +22,7 @@ import gdb.unwinder
 MAGIC = b"windlass gdb 1\0\0"
 # As `DEBUG_OFFSETS` of src/g/header.rs.
 OFFSETS = """
-    status coro coro_end out id details site parent stack_bytes header_bytes name linked link_out link_extra span
+    status coro coro_end out id details site stack_bytes header_bytes name linked link_out link_extra span
 """.split()
 RUNNABLE, RUNNING, WAITING, CANCELLING, BLOCKED = 2, 3, 4, 5, 6
 STATES = {1: "runnable", RUNNABLE: "runnable", RUNNING: "running", CANCELLING: "waiting", BLOCKED: "blocking"}
@@ -118,28 +118,30 @@ class Goroutine:
         except gdb.MemoryError:
             return "?"
 
-    def spawned_at(self, known={}):
-        site = self.word("site")
-        try:
-            if site not in known:
-                file, n, line, column = struct.unpack("<QQII", read(site, 24))
-                known[site] = f"{text(file, n)}:{line}:{column}"
-            return known[site]
-        except gdb.MemoryError:
-            return "?"
+    @property
+    def site(self):
+        """Where it was spawned."""
+        return stopped.site(self.word("site"))
 
-    def waited_s(self, now):
-        steps = (now - self.since) & ((1 << SECONDS_BITS) - 1)
+    @property
+    def waited_s(self):
+        steps = (stopped.now - self.since) & ((1 << SECONDS_BITS) - 1)
         return 0 if steps >> (SECONDS_BITS - 1) else steps * STEP_NS // 10**9
+
+    def way_out(self):
+        """The root of its own stack, and the address of the other stack on which it runs, or 0."""
+        out = self.word("out")
+        tag = out & self.offsets["linked"]
+        if not tag:
+            return out, 0
+        link = out & ~tag
+        return tuple(words(link + self.offsets[field], 1)[0] for field in ("link_out", "link_extra"))
 
     def span(self):
         """The stack that it runs on, from its lowest known address to its root."""
-        out = self.word("out")
-        tag = out & self.offsets["linked"]
-        extra = words((out & ~tag) + self.offsets["link_extra"], 1)[0] if tag else 0
+        root, extra = self.way_out()
         if extra:
             return words(extra + self.offsets["span"], 2)
-        root = self.root()
         # Of the coroutine's words, the lowest in its stack is the stack's bottom, with tags. A stack has at most
         # 8 times the bytes that were asked for, which are counted in KiB.
         asked = max(struct.unpack_from("<I", self.header, self.offsets["stack_bytes"])[0], 64) * 1024
@@ -157,20 +159,15 @@ class Goroutine:
         inside = [w for w in self.coro() if span and span[0] <= w < span[1] and w % 8 == 0]
         return ARCHITECTURE.registers(min(inside)) if inside else None
 
-    def root(self):
-        out = self.word("out")
-        tag = out & self.offsets["linked"]
-        return words((out & ~tag) + self.offsets["link_out"], 1)[0] if tag else out
-
     def thread(self):
         """The thread whose stack pointer lies in its stack."""
         span = self.span() if self.kind in (RUNNING, BLOCKED) else None
-        return span and next((t for t, sp in stack_pointers() if span[0] <= sp < span[1]), None)
+        return span and next((t for t, sp in stopped.stack_pointers if span[0] <= sp < span[1]), None)
 
-    def line(self, now):
+    def line(self):
         parts = [self.state]
-        if self.kind == WAITING and self.waited_s(now) >= 60:
-            minutes = self.waited_s(now) // 60
+        minutes = self.waited_s // 60 if self.kind == WAITING else 0
+        if minutes:
             parts.append(f"{minutes} minute{'s' if minutes > 1 else ''}")
         thread = self.thread()
         if thread:
@@ -178,7 +175,7 @@ class Goroutine:
         name = self.name
         if name:
             parts.append(f'name "{name}"')
-        return f"goroutine {self.id} [{', '.join(parts)}], spawned at {self.spawned_at()}"
+        return f"goroutine {self.id} [{', '.join(parts)}], spawned at {self.site}"
 
 
 class X86:
@@ -394,16 +391,33 @@ def backtrace(goroutine, full):
     return [str(f) for f in shown[:MAX_SHOWN]] + rest
 
 
-def now_of(goroutines):
-    """The time in steps: the clock of a process that lives here, or the last wait of all."""
-    if is_live():
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // STEP_NS & ((1 << SECONDS_BITS) - 1)
-    return max((g.since for g in goroutines if g.kind == WAITING), default=0)
-
-
 def is_live():
     connection = getattr(gdb.selected_inferior(), "connection", None)
     return connection is not None and connection.type == "native"
+
+
+class Stopped:
+    """What is read once while the process stands still."""
+
+    def __init__(self):
+        self.goroutines = sorted(Registry(), key=lambda g: g.id)
+        self.stack_pointers = stack_pointers()
+        self.sites = {}
+        if is_live():
+            self.now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // STEP_NS & ((1 << SECONDS_BITS) - 1)
+        else:
+            # The last wait of all.
+            self.now = max((g.since for g in self.goroutines if g.kind == WAITING), default=0)
+
+    def site(self, at):
+        """A place in the source."""
+        if at not in self.sites:
+            try:
+                file, n, line, column = struct.unpack("<QQII", read(at, 24))
+                self.sites[at] = f"{text(file, n)}:{line}:{column}"
+            except gdb.MemoryError:
+                self.sites[at] = "?"
+        return self.sites[at]
 
 
 stopped = None
@@ -417,14 +431,13 @@ def forget(_event):
 
 
 def all_goroutines():
-    """By number. Read once while the process stands still."""
+    """By number."""
     global ARCHITECTURE, stopped
     if gdb.selected_thread() is None:
         raise gdb.GdbError("there is no process: use run, attach, or a core file")
     ARCHITECTURE = architecture()
-    if stopped is None:
-        stopped = sorted(Registry(), key=lambda g: g.id)
-    return stopped
+    stopped = stopped or Stopped()
+    return stopped.goroutines
 
 
 def one(number):
@@ -446,12 +459,11 @@ class InfoGoroutines(gdb.Command):
         shows_all = "-all" in argument.split()
         wanted = argument.replace("-all", "", 1).strip() if shows_all else argument.strip()
         goroutines = all_goroutines()
-        now = now_of(goroutines)
         n_listed = n_found = 0
         for goroutine in goroutines:
             if n_listed >= MAX_LISTED and not shows_all and not wanted:
                 break
-            line = goroutine.line(now)
+            line = goroutine.line()
             if wanted not in line:
                 continue
             n_found += 1
@@ -478,7 +490,7 @@ class GoroutineCommand(gdb.Command):
         super().__init__("goroutine", gdb.COMMAND_STACK)
 
     def invoke(self, argument, _from_tty):
-        which, *command = argument.split()  or [""]
+        which, *command = argument.split() or [""]
         full = "-full" in command
         if [c for c in command if c != "-full"] not in ([], ["bt"]) or not (which.isdigit() or which in ("all", "off")):
             raise gdb.GdbError("usage: goroutine N [bt [-full]], goroutine all bt [-full], or goroutine off")
@@ -488,7 +500,7 @@ class GoroutineCommand(gdb.Command):
             self.show_all(full)
         elif command:
             goroutine = one(int(which))
-            lines = [goroutine.line(now_of([goroutine]))] + backtrace(goroutine, full)
+            lines = [goroutine.line()] + backtrace(goroutine, full)
             gdb.write("\n".join(lines) + "\n")
         else:
             self.select(one(int(which)))
@@ -504,7 +516,7 @@ class GoroutineCommand(gdb.Command):
             next(goroutine_frames()).select()
         else:
             raise gdb.GdbError(f"goroutine {goroutine.id} is {goroutine.state} and has no frames to show")
-        gdb.write(goroutine.line(now_of([goroutine])) + "\n")
+        gdb.write(goroutine.line() + "\n")
         gdb.execute("frame")
 
     @staticmethod
@@ -516,7 +528,7 @@ class GoroutineCommand(gdb.Command):
             first = members[0]
             numbers = ", ".join(str(g.id) for g in members[:10]) + (", .." if len(members) > 10 else "")
             plural = "s" if len(members) > 1 else ""
-            gdb.write(f"{len(members)} goroutine{plural} [{first.state}], spawned at {first.spawned_at()}: {numbers}\n")
+            gdb.write(f"{len(members)} goroutine{plural} [{first.state}], spawned at {first.site}: {numbers}\n")
             gdb.write("\n".join(backtrace(first, full)) + "\n\n")
 
 
@@ -525,7 +537,7 @@ def key(goroutine):
     saved = goroutine.saved()
     if not saved:
         return goroutine.kind, goroutine.word("site"), goroutine.id if goroutine.kind in (RUNNING, BLOCKED) else 0
-    depth = goroutine.root() - saved[ARCHITECTURE.SP]
+    depth = goroutine.way_out()[0] - saved[ARCHITECTURE.SP]
     return goroutine.state, goroutine.word("site"), saved[ARCHITECTURE.PC], depth
 
 

@@ -36,7 +36,7 @@ use crate::sys::signal;
 use crate::util::prefetch::{LINE_BYTES, prefetch, prefetch_bytes};
 
 /// Where a debugger finds the parts of a goroutine: see `slab::Registry`.
-pub(crate) const DEBUG_OFFSETS: [u16; 15] = [
+pub(crate) const DEBUG_OFFSETS: [u16; 14] = [
     offset_of!(Header, status) as u16,
     offset_of!(Header, coro) as u16,
     (offset_of!(Header, coro) + size_of::<Option<Coro>>()) as u16,
@@ -44,7 +44,6 @@ pub(crate) const DEBUG_OFFSETS: [u16; 15] = [
     offset_of!(Header, id) as u16,
     offset_of!(Header, details) as u16,
     offset_of!(Header, site) as u16,
-    offset_of!(Header, parent) as u16,
     offset_of!(Header, stack_bytes) as u16,
     HEADER_BYTES as u16,
     offset_of!(Details, name) as u16,

@@ -176,6 +176,34 @@ fn gdb(of: &[&str], commands: &[&str]) -> Option<String> {
     Some(text.into_owned())
 }
 
+/// In a child, runs the case `n`. Else what gdb says with `commands` of a child that does.
+fn of_live(test: &str, n: &str, commands: &[&str]) -> Option<String> {
+    if let Some(case) = util::child_case() {
+        run_case(&case);
+        return None;
+    }
+    let child = Subject::start(test, n, None);
+    gdb(&["-p", &child.0.id().to_string()], commands)
+}
+
+/// In a child, runs the case. Else what gdb says of the core file of a child that did, and that `die` waited for.
+fn of_core(test: &str, case: &str, die: impl FnOnce(&mut Subject)) -> Option<String> {
+    if let Some(case) = util::child_case() {
+        run_case(&case);
+        return None;
+    }
+    if !has_core_files() {
+        return None;
+    }
+    let folder = TempDir::new();
+    die(&mut Subject::start(test, case, Some(folder.path())));
+    let core = folder.join("core");
+    gdb(
+        &[core.to_str().unwrap()],
+        &["info goroutines", "goroutine all bt"],
+    )
+}
+
 #[track_caller]
 fn assert_has(text: &str, parts: &[&str]) {
     for part in parts {
@@ -185,18 +213,13 @@ fn assert_has(text: &str, parts: &[&str]) {
 
 #[test]
 fn goroutines_of_a_live_process() {
-    if let Some(case) = util::child_case() {
-        return run_case(&case);
-    }
-    let child = Subject::start("goroutines_of_a_live_process", "3", None);
-    let pid = child.0.id().to_string();
     let commands = [
         "info goroutines",
         "goroutine 2 bt",
         "goroutine all bt",
         "info goroutines leep",
     ];
-    let Some(text) = gdb(&["-p", &pid], &commands) else {
+    let Some(text) = of_live("goroutines_of_a_live_process", "3", &commands) else {
         return;
     };
     assert_has(
@@ -220,13 +243,8 @@ fn goroutines_of_a_live_process() {
 
 #[test]
 fn a_goroutine_is_selected_and_left() {
-    if let Some(case) = util::child_case() {
-        return run_case(&case);
-    }
-    let child = Subject::start("a_goroutine_is_selected_and_left", "1", None);
-    let pid = child.0.id().to_string();
     let commands = ["goroutine 2", "bt", "goroutine off", "echo [off]\\n", "bt"];
-    let Some(text) = gdb(&["-p", &pid], &commands) else {
+    let Some(text) = of_live("a_goroutine_is_selected_and_left", "1", &commands) else {
         return;
     };
     let (selected, thread) = text.split_once("[off]").unwrap();
@@ -245,12 +263,8 @@ fn a_goroutine_is_selected_and_left() {
 
 #[test]
 fn equal_stacks_are_shown_once() {
-    if let Some(case) = util::child_case() {
-        return run_case(&case);
-    }
-    let child = Subject::start("equal_stacks_are_shown_once", "5000", None);
-    let pid = child.0.id().to_string();
-    let Some(text) = gdb(&["-p", &pid], &["goroutine all bt", "info goroutines"]) else {
+    let commands = ["goroutine all bt", "info goroutines"];
+    let Some(text) = of_live("equal_stacks_are_shown_once", "5000", &commands) else {
         return;
     };
     assert_has(
@@ -297,20 +311,8 @@ fn what_cannot_be_is_said() {
 
 #[test]
 fn a_core_of_a_deadlock() {
-    if let Some(case) = util::child_case() {
-        return run_case(&case);
-    }
-    if !has_core_files() {
-        return;
-    }
-    let folder = TempDir::new();
-    let mut child = Subject::start("a_core_of_a_deadlock", "deadlock", Some(folder.path()));
-    child.kill(libc::SIGABRT);
-    let core = folder.path().join("core");
-    let Some(text) = gdb(
-        &[core.to_str().unwrap()],
-        &["info goroutines", "goroutine all bt"],
-    ) else {
+    let die = |child: &mut Subject| child.kill(libc::SIGABRT);
+    let Some(text) = of_core("a_core_of_a_deadlock", "deadlock", die) else {
         return;
     };
     assert_has(
@@ -325,20 +327,8 @@ fn a_core_of_a_deadlock() {
 
 #[test]
 fn a_core_of_a_crash() {
-    if let Some(case) = util::child_case() {
-        return run_case(&case);
-    }
-    if !has_core_files() {
-        return;
-    }
-    let folder = TempDir::new();
-    let mut child = Subject::start("a_core_of_a_crash", "crash", Some(folder.path()));
-    child.0.wait().unwrap();
-    let core = folder.path().join("core");
-    let Some(text) = gdb(
-        &[core.to_str().unwrap()],
-        &["info goroutines", "goroutine all bt"],
-    ) else {
+    let die = |child: &mut Subject| _ = child.0.wait().unwrap();
+    let Some(text) = of_core("a_core_of_a_crash", "crash", die) else {
         return;
     };
     assert_has(
