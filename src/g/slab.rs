@@ -170,15 +170,14 @@ pub(crate) fn give_all(mut slots: GList) {
 /// free.
 pub(crate) fn sample_pages(id: DepotId, n: usize, mut f: impl FnMut(usize)) {
     let page_bytes = mmap::page_bytes();
-    let pages: Vec<usize> = chunks()
-        .filter(|(chunk, _)| chunk.depot == usize::from(id.idx))
-        .flat_map(|(chunk, n_cut)| {
-            let bytes = n_cut * chunk.slot_bytes;
-            (chunk.base..chunk.base + bytes).step_by(page_bytes)
-        })
-        .collect();
-    let step = pages.len().div_ceil(n.max(1)).max(1);
-    pages.into_iter().step_by(step).for_each(&mut f);
+    let of_depot = |(chunk, _): &(&Chunk, usize)| chunk.depot == usize::from(id.idx);
+    let pages_of = |(chunk, n_cut): (&Chunk, usize)| {
+        let bytes = n_cut * chunk.slot_bytes;
+        (chunk.base..chunk.base + bytes).step_by(page_bytes)
+    };
+    let pages = || chunks().filter(of_depot).flat_map(pages_of);
+    let step = pages().count().div_ceil(n.max(1)).max(1);
+    pages().step_by(step).take(n).for_each(&mut f);
 }
 
 /// Calls `f` for every slot that was ever cut, including free ones.
