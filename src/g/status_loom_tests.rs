@@ -117,35 +117,33 @@ fn spawn_for(g: &Parked, f: impl FnOnce(&Parked) + 'static) -> thread::JoinHandl
     thread::spawn(move || f(&g))
 }
 
+/// Ends the wait of a goroutine, and runs it on its stack.
+fn wakes(g: &Parked) {
+    let wait = Status::wait_of(g.0.load());
+    if wait.is_some_and(|wait| g.0.wake(wait)) {
+        g.2.with_mut(|_| {});
+    }
+}
+
 /// A waker that finds the wait by its status resumes the goroutine on its own thread: with the stack as
 /// its last M left it.
 #[test]
 fn loom_a_waker_has_the_stack_as_it_was_left() {
     models::run(|| {
         let g = parks();
-        let waker = spawn_for(&g, |g| {
-            let wait = Status::wait_of(g.0.load());
-            if wait.is_some_and(|wait| g.0.wake(wait)) {
-                g.2.with_mut(|_| {});
-            }
-        });
+        let waker = spawn_for(&g, wakes);
         g.2.with_mut(|_| {});
         let _ = g.0.set_waiting(Reason::Sleep, 0);
         waker.join().unwrap();
     });
 }
 
-/// The same for a waker that waited for a hold, whose holder read the stack until it let go.
+/// As above, for a waker that waited for a hold, whose holder read the stack until it let go.
 #[test]
 fn loom_a_held_commit_reads_before_the_goroutine_runs() {
     models::run(|| {
         let g = parks();
-        let waker = spawn_for(&g, |g| {
-            let wait = Status::wait_of(g.0.load());
-            if wait.is_some_and(|wait| g.0.wake(wait)) {
-                g.2.with_mut(|_| {});
-            }
-        });
+        let waker = spawn_for(&g, wakes);
         g.2.with_mut(|_| {});
         let _ = g.0.set_waiting_held(Reason::Park, 0, |_| g.2.with(|_| {}));
         waker.join().unwrap();

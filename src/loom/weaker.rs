@@ -110,6 +110,24 @@ impl<A> Deref for Weaker<A> {
     }
 }
 
+macro_rules! exchange {
+    ($exchange:ident, $value:ty) => {
+        #[track_caller]
+        pub(crate) fn $exchange(
+            &self,
+            current: $value,
+            new: $value,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<$value, $value> {
+            let failure = order_of("failure", failure);
+            update(stringify!($exchange), success, |order| {
+                self.0.$exchange(current, new, order, failure)
+            })
+        }
+    };
+}
+
 macro_rules! atomic {
     ($name:ident $(<$T:ident>)?, $value:ty, $($update:ident)*) => {
         pub(crate) type $name $(<$T>)? = Weaker<strong::$name $(<$T>)?>;
@@ -132,33 +150,8 @@ macro_rules! atomic {
                 x86_barrier(order == SeqCst);
             }
 
-            #[track_caller]
-            pub(crate) fn compare_exchange(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                let failure = order_of("failure", failure);
-                update("compare_exchange", success, |order| {
-                    self.0.compare_exchange(current, new, order, failure)
-                })
-            }
-
-            #[track_caller]
-            pub(crate) fn compare_exchange_weak(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                let failure = order_of("failure", failure);
-                update("compare_exchange_weak", success, |order| {
-                    self.0.compare_exchange_weak(current, new, order, failure)
-                })
-            }
+            exchange!(compare_exchange, $value);
+            exchange!(compare_exchange_weak, $value);
 
             $(
                 #[track_caller]
