@@ -67,15 +67,7 @@ func all(n int, run func(i int)) time.Duration {
 func scaleSpawn(cpus int) (int, time.Duration) {
 	const batch, batches = 100, 100
 	took := all(cpus, func(int) {
-		results := make([]<-chan int, batch)
-		for range batches {
-			for i := range results {
-				results[i] = spawn(i)
-			}
-			for _, result := range results {
-				<-result
-			}
-		}
+		spawnAndWait(make([]<-chan int, batch), batches)
 	})
 	return cpus * batch * batches, took
 }

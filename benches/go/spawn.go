@@ -17,10 +17,8 @@ func spawnOne() int {
 	return n
 }
 
-// spawnBatch starts 1,000 goroutines and waits for them all, again and again.
-func spawnBatch() int {
-	const batch, batches = 1_000, 200
-	results := make([]<-chan int, batch)
+// spawnAndWait starts a goroutine for each of the results and waits for them all, again and again.
+func spawnAndWait(results []<-chan int, batches int) {
 	for range batches {
 		for i := range results {
 			results[i] = spawn(i)
@@ -29,5 +27,11 @@ func spawnBatch() int {
 			<-result
 		}
 	}
+}
+
+// spawnBatch starts 1,000 goroutines and waits for them all, again and again.
+func spawnBatch() int {
+	const batch, batches = 1_000, 200
+	spawnAndWait(make([]<-chan int, batch), batches)
 	return batches * batch
 }

@@ -10,7 +10,7 @@
 //!   times are medians of the rounds, far loads (from memory of other nodes) are for one round
 //!
 //! `cargo bench --bench numa`. The default gets a verdict for each workload: slower or faster than flat,
-//! or level with it where the difference is within the noise ([`crate::pairs`] says how that is told).
+//! or level with it where the difference is within the noise ([`crate::pairs`] decides that).
 //! Slower by more than 3 % is TOO SLOW. On several nodes the bench also compares the default's far loads
 //! with flat's, and for `feed` it checks that
 //! remote steals stay below 5 %. `--synthetic DESCRIPTION` plans for a machine that is not there:

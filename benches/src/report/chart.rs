@@ -29,12 +29,12 @@ const RANGE: RGBColor = RGBColor(0x3d, 0x44, 0x4d);
 pub(super) const AHEAD: RGBColor = RGBColor(0x1a, 0x7f, 0x37);
 const BEHIND: RGBColor = RGBColor(0xc0, 0x39, 0x2b);
 
-const WIDTH: i32 = 920;
-const PADDING: i32 = 18;
-const COLUMNS: usize = 2;
+pub(super) const WIDTH: i32 = 920;
+pub(super) const PADDING: i32 = 18;
+pub(super) const COLUMNS: usize = 2;
 const TITLE: i32 = 44;
 /// A panel's two lines of text.
-const HEAD: i32 = 46;
+pub(super) const HEAD: i32 = 46;
 const BAR: i32 = 17;
 const STEP: i32 = 24;
 /// Below the last bar of a panel.

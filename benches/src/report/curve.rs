@@ -7,18 +7,16 @@ use plotters::element::{Circle, PathElement, Rectangle};
 use plotters::style::text_anchor::HPos;
 use plotters::style::{Color, RGBColor, ShapeStyle, WHITE};
 
-use super::chart::{AHEAD, Drawn, FAINT, FRAME, INFALLIBLE, INK, OURS, OURS_TOO, text};
+use super::chart::{
+    AHEAD, COLUMNS, Drawn, FAINT, FRAME, HEAD, INFALLIBLE, INK, OURS, OURS_TOO, PADDING, WIDTH,
+    text,
+};
 use super::verdict::{display, figure};
 
 const TOKIO: RGBColor = RGBColor(0xc0, 0x6b, 0x1f);
 
-const WIDTH: i32 = 920;
-const PADDING: i32 = 18;
-const COLUMNS: usize = 2;
 /// Above the panels: what the curves are.
 const LEGEND: i32 = 60;
-/// A panel's two lines of text.
-const HEAD: i32 = 46;
 const HEIGHT: i32 = 150;
 /// Below a panel: the numbers of CPUs.
 const FOOT: i32 = 46;
