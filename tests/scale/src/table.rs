@@ -192,7 +192,7 @@ fn show_burst(model: &Model) {
     );
 }
 
-/// The dearest lines, and the dearest fields: of many lines that one field has, each may be cheap.
+/// The dearest lines, and the dearest places in the source: of many lines that one field has, each may be cheap.
 fn show_lines(run: &Run, n_ps: usize, n: usize) {
     let all_ps = run.outcome.ns as f64 * 1e3 * n_ps as f64;
     let share = |ps: u64| 100.0 * ps as f64 / all_ps;
@@ -206,9 +206,10 @@ fn show_lines(run: &Run, n_ps: usize, n: usize) {
             names(line)
         );
     }
-    for ((field, place), ps, transfers) in fields(&run.report).into_iter().take(n) {
+    for ((file, line, column), ps, transfers) in places(&run.report).into_iter().take(n) {
         println!(
-            "  field {field}: {:>5.2} % of all time, {transfers} transfers at {place}",
+            "  field {}: {:>5.2} % of all time, {transfers} transfers at {file}:{line}",
+            receiver(file, line, column),
             share(ps)
         );
     }
@@ -229,12 +230,11 @@ fn names(line: &LineCost) -> String {
         .join(", ")
 }
 
-/// Costs by field, with the place that costs most.
-fn fields(report: &Report) -> Vec<((String, String), u64, u64)> {
-    let mut all = BTreeMap::<(String, String), (u64, u64)>::new();
-    for ((file, line, column), cost) in report.lines.iter().flat_map(|l| &l.places) {
-        let key = (receiver(file, *line, *column), format!("{file}:{line}"));
-        let entry = all.entry(key).or_default();
+/// Costs by place in the source, the dearest first.
+fn places(report: &Report) -> Vec<((&'static str, u32, u32), u64, u64)> {
+    let mut all = BTreeMap::<_, (u64, u64)>::new();
+    for (place, cost) in report.lines.iter().flat_map(|l| &l.places) {
+        let entry = all.entry(*place).or_default();
         entry.0 += cost.total_ps();
         entry.1 += cost.transfers;
     }
