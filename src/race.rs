@@ -363,7 +363,7 @@ pub(crate) fn renew(memory: impl FnOnce() -> Range<usize>) {
 }
 
 /// Bytes go to the kernel, or to another goroutine of the simulation: what the caller did before is ordered before
-/// what follows on any [`receives`] that comes later, whoever gets the bytes. Go's detector does the same.
+/// what follows any later [`receives`], also one that gets other bytes. Go's detector does the same.
 #[inline]
 pub(crate) fn sends() {
     if mode() != Mode::Off {

@@ -1025,7 +1025,7 @@ fn an_accept_without_connections_ends_while_a_clone_changes_the_mode() {
 }
 
 /// As `std`'s receives into a buffer with room for it. (Over epoll, and with disorder, an attempt may come before
-/// the wait, and takes what is there.)
+/// the wait, and takes the bytes that have come.)
 #[test]
 fn receives_that_wait_wait_for_the_low_water_mark() {
     if !util::has_rings() || util::is_chaotic() {

@@ -129,7 +129,7 @@ fn one_node_is_near_everything() {
     assert_eq!((near.node, near.cpus), (0, vec![0, 1]));
 }
 
-/// Whatever is in the files, or not there: the machine is read, and what remains is consistent.
+/// With files that are missing or have odd content, the machine is read all the same, and its devices are consistent.
 #[test]
 fn odd_files_are_no_reason_to_fail() {
     let texts = [

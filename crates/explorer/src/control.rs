@@ -91,7 +91,7 @@ struct Thread {
 /// One schedule.
 pub(super) struct Control {
     threads: Vec<Thread>,
-    /// Who waits for what, those first that wait for longest.
+    /// The threads that wait for each key, the one that has waited for longest first.
     waiters: BTreeMap<Key, Vec<usize>>,
     now_ns: u64,
     step: u64,
@@ -530,7 +530,7 @@ pub(super) fn point_at(what: What, how: Use, address: usize) {
     }
 }
 
-/// A point of the twin: whoever is behind goes first.
+/// A point of the twin: the calling thread goes on when no other's clock is behind its own.
 fn wait_for_time(me: usize, what: What, at: &'static Location<'static>) {
     with(|c| c.note(me, what, at));
     // A count of panics that is not zero is this thread's of the host, so others must not run.
