@@ -55,7 +55,7 @@ use crate::g::header::{ExtraStack, GRef};
 use crate::g::stack::{Stack, StackPool};
 use crate::g::status::Reason;
 use crate::loom::Ordering;
-use crate::race::{self, InRuntime};
+use crate::race;
 use crate::sched::types::current;
 use crate::sched::types::m::{Carrier, HAS_P, M};
 use crate::sched::types::state::Phase;
@@ -76,11 +76,10 @@ pub(crate) fn is_due(m: &Carrier) -> bool {
     if bubble::is_inside() {
         return true;
     }
-    let looks = {
-        let _in_runtime = InRuntime::enter();
-        m.fork_looks.set(m.fork_looks.get().wrapping_sub(1));
-        m.fork_looks.get()
-    };
+    race::enter_runtime();
+    let looks = m.fork_looks.get().wrapping_sub(1);
+    m.fork_looks.set(looks);
+    race::leave_runtime();
     let n_idle = m.sched().n_idle.load(Ordering::Relaxed);
     let access = m.access.load(Ordering::Relaxed);
     // One branch for all three.
@@ -272,8 +271,9 @@ impl Drop for EndsList<'_> {
 }
 
 fn set_forks(m: &Carrier, list: *const ForkList) {
-    let _in_runtime = InRuntime::enter();
+    race::enter_runtime();
     m.forks.set(list);
+    race::leave_runtime();
 }
 
 /// Makes a goroutine of the oldest fork of `g`. `false` if there is none, or the run ends: then the

@@ -17,7 +17,7 @@ use crate::g::slab;
 use crate::g::stack::Stack;
 use crate::loom::Ordering;
 use crate::loom::native::Arc;
-use crate::race::{self, InRuntime};
+use crate::race;
 use crate::sched::types::current;
 use crate::sched::types::m::{BLOCKING, Carrier, M};
 use crate::sched::types::state::{Phase, Sched};
@@ -79,7 +79,7 @@ impl Drop for TaskRef {
 /// Returns the slot of a goroutine whose last reference is gone.
 #[inline]
 fn free(g: GRef) {
-    let _in_runtime = InRuntime::enter();
+    race::enter_runtime();
     g.dispose();
     match Section::enter_in_place() {
         Some(section) => {
@@ -90,6 +90,7 @@ fn free(g: GRef) {
         }
         None => slab::give(g),
     }
+    race::leave_runtime();
 }
 
 /// As [`free`], for the M that ran it.
