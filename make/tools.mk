@@ -75,7 +75,7 @@ miri: setup ## models and tests of plain data under Miri; needs a nightly toolch
 RACE_TESTS ?= sync channel context task io debug net
 # They need what the sanitizer changes: threads that spin at their full speed; deep recursion and more goroutines than it has
 # room for; the number of descriptors; windlass's own pthread_create; the names of frames of std.
-NOT_UNDER_RACE := a_hammered_lock recursion_deeper_than_a_stack a_run_ends_with_reads_and_opens_that_wait \
+NOT_UNDER_RACE := a_hammered_lock recursion_deeper_than_a_stack contexts_around_a_deep_recursion a_run_ends_with_reads_and_opens_that_wait \
 	children_of_libc_are_not_pinned threads_and_children_of_std_are_not_pinned programs_inherit_nothing_of_the_thread \
 	ten_thousand_connections a_hundred_thousand_goroutines a_scope_of_std_is_named one_that_blocks_its_thread_is_named
 RACE = toolchain=$$(scripts/toolchain.sh race) && WINDLASS_TEST_HANG_SECONDS=600 \
