@@ -983,7 +983,8 @@ fn a_child_is_killed_when_it_is_dropped() {
         drop(child);
         let mut child = command.spawn().unwrap();
         child.kill_on_drop(false);
-        let pid = child.id();
+        // Its pipe stays open: what the child writes must not end it.
+        let (pid, _stdout) = (child.id(), child.stdout.take());
         drop(child);
         assert!(exists(pid));
         // SAFETY: the child of this test, which nobody has waited for.
