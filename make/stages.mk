@@ -17,13 +17,15 @@ test-modes: setup ## the same programs over epoll and with one seed of disorder;
 	$(call stage,optimised tests,$(CARGO) test --release $(RELEASE_PACKAGES) $(call tests,$(OPTIMISED_TESTS)))
 
 # Simulations of many seeds. One set of packages, so that all of them are one build.
+KERNEL_SEEDS ?= 10000
+CLUSTER_HOURS ?= 1000
 SIMULATE := $(CARGO) test --release -p windlass -p windlass-examples --features windlass/sim,windlass-examples/sim
 
 test-long: setup ## what is long and rare
 	$(call stage,tests of the benches,$(CARGO) test $(BENCHES) -p windlass-suites)
 	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
-	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(SIMULATE) --test sim)
-	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=1000 $(SIMULATE) --test replicated)
+	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=$(KERNEL_SEEDS) $(SIMULATE) --test sim)
+	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=$(CLUSTER_HOURS) $(SIMULATE) --test replicated)
 	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=300 $(SIMULATE) $(patsubst tests/%/main.rs,--test %,$(shell grep -l inside::files tests/*/main.rs)) -- simulated)
 	$(call stage,crates with real servers,$(MAKE) --no-print-directory test-servers)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
