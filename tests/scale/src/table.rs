@@ -195,7 +195,7 @@ fn show_burst(model: &Model) {
     let program = move || burst(&build(Builder::new().processors(n_ps).topology(topology)));
     let ((ns, n_cpus), ..) = simulate(machine, program);
     println!(
-        "\nburst on {}: {n_cpus} of {n_ps} Ps run a goroutine {:.0} µs after the first of 10,000 spawns",
+        "\nburst on {}: {n_cpus} of {n_ps} Ps are at work {:.0} µs after the first of 10,000 spawns",
         model.name,
         ns as f64 / 1e3
     );
