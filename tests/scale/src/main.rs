@@ -8,6 +8,8 @@ mod workloads;
 #[cfg(explore)]
 mod machines;
 #[cfg(explore)]
+mod known;
+#[cfg(explore)]
 mod table;
 
 #[cfg(explore)]

@@ -8,14 +8,16 @@ use windlass::Builder;
 use windlass::explore::lines::LineCost;
 use windlass::explore::twin::{Report, report, simulate};
 
+use crate::known;
 use crate::machines::{self, Model};
 use crate::workloads::{self, Outcome, Workload, build, burst};
 
 const USAGE: &str = "\
 usage: scale [--machine NAME] [--workload NAME] [--ps N] [--lines N]
-       scale --check
+       scale --check | --known
   without a name, all; without a number of Ps, 1, 2, 4, .. all CPUs of the machine
-  --check: does a run give the same numbers twice?";
+  --check: does a run give the same numbers twice?
+  --known: do results of others come out?";
 
 #[derive(Clone, Debug, Default)]
 struct Settings {
@@ -46,6 +48,13 @@ fn settings(mut args: impl Iterator<Item = String>) -> Option<Settings> {
 pub(crate) fn main() -> ExitCode {
     if std::env::args().nth(1).is_some_and(|arg| arg == "--check") {
         return check();
+    }
+    if std::env::args().nth(1).is_some_and(|arg| arg == "--known") {
+        windlass::explore::fix_addresses();
+        return match known::show() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        };
     }
     let Some(settings) = settings(std::env::args().skip(1)) else {
         eprintln!("{USAGE}");
@@ -186,7 +195,7 @@ fn show_burst(model: &Model) {
     let program = move || burst(&build(Builder::new().processors(n_ps).topology(topology)));
     let ((ns, n_cpus), ..) = simulate(machine, program);
     println!(
-        "\nburst on {}: {n_cpus} of {n_ps} Ps run a goroutine {:.0} µs after the first of 10,000 spawns",
+        "\nburst on {}: {n_cpus} of {n_ps} Ps are at work {:.0} µs after the first of 10,000 spawns",
         model.name,
         ns as f64 / 1e3
     );
