@@ -51,7 +51,9 @@ def words(at, n):
 
 
 def text(at, n):
-    return read(at, min(n, 4096)).decode(errors="replace")
+    """Text of the program, without characters that a terminal would obey."""
+    found = read(at, min(n, 4096)).decode(errors="replace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in found)
 
 
 class Registry:

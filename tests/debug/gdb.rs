@@ -81,6 +81,7 @@ fn run_case(case: &str) {
         match case {
             "deadlock" => deadlock(),
             "crash" => waiters(1),
+            "escapes" => named("red\u{1b}[31m\nforged", || sleep(Duration::from_secs(3600))),
             n => waiters(n.parse().unwrap()),
         }
         // All that was begun has come to its wait.
@@ -259,6 +260,17 @@ fn a_goroutine_is_selected_and_left() {
     assert!(!selected.contains("corrupt stack"), "{text}");
     assert!(thread.contains("#0 "), "{text}");
     assert!(!thread.contains("waits_for_a_message"), "{text}");
+}
+
+/// A name may come from a peer. It neither commands the terminal nor forges a line.
+#[test]
+fn control_characters_of_names_are_escaped() {
+    let commands = ["info goroutines"];
+    let test = "control_characters_of_names_are_escaped";
+    let Some(text) = of_live(test, "escapes", &commands) else {
+        return;
+    };
+    assert_has(&text, &["name \"red\\x1b[31m\\nforged\""]);
 }
 
 #[test]
