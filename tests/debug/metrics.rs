@@ -64,7 +64,7 @@ fn counters_do_not_fall_when_ps_come_and_go() {
         });
         s.spawn(|| {
             for i in 0..200 {
-                rt.set_processors(1 + i % 2).unwrap();
+                util::set_processors(&rt, 1 + i % 2);
                 std::thread::sleep(Duration::from_micros(500));
             }
             is_over.store(true, Ordering::Relaxed);
