@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use windlass::debug::State;
 use windlass::sync::Mutex;
-use windlass::{channel, sleep, spawn, task};
+use windlass::{Handle, channel, sleep, spawn, task};
 
 /// The line with which a child says that it is as the test wants it.
 const READY: &str = "the child is ready";
@@ -72,6 +73,15 @@ fn deadlock() {
     util::wait_until(|| has.0.load(Ordering::SeqCst) && has.1.load(Ordering::SeqCst));
 }
 
+/// Whether all goroutines wait, but for the one that computes and the main goroutine, which asks.
+fn have_come_to_their_waits() -> bool {
+    let all = Handle::current().goroutines();
+    let mut others = all
+        .iter()
+        .filter(|g| !matches!(g.name.as_deref(), Some("main" | "computes")));
+    others.all(|g| g.state == State::Waiting)
+}
+
 /// In a child: what it does, after which it waits for its end.
 fn run_case(case: &str) {
     if matches!(case, "crash" | "deadlock") {
@@ -83,8 +93,7 @@ fn run_case(case: &str) {
             "crash" => waiters(1),
             n => waiters(n.parse().unwrap()),
         }
-        // All that was begun has come to its wait.
-        sleep(Duration::from_millis(100));
+        util::wait_until(have_come_to_their_waits);
         eprintln!("{READY}");
         if case == "crash" {
             named("crasher", writes_to_nothing);
