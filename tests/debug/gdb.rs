@@ -151,7 +151,7 @@ fn leave_core() {
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &limit) };
 }
 
-/// Whether a process that dies leaves a file `core` in its folder.
+/// Whether a process that dies leaves a file in its folder: `core`, or `core.PID`.
 fn has_core_files() -> bool {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     let has = pattern.trim() == "core" && core_limit().rlim_max == libc::RLIM_INFINITY;
@@ -206,7 +206,8 @@ fn of_core(test: &str, case: &str, die: impl FnOnce(&mut Subject)) -> Option<Str
     }
     let folder = TempDir::new();
     die(&mut Subject::start(test, case, Some(folder.path())));
-    let core = folder.join("core");
+    let mut files = std::fs::read_dir(folder.path()).unwrap();
+    let core = files.next().expect("a core file").unwrap().path();
     gdb(
         &[core.to_str().unwrap()],
         &["info goroutines", "goroutine all bt"],
