@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use windlass::debug::State;
 use windlass::sync::Mutex;
-use windlass::{channel, sleep, spawn, task};
+use windlass::{Handle, channel, sleep, spawn, task};
 
 /// The line with which a child says that it is as the test wants it.
 const READY: &str = "the child is ready";
@@ -72,6 +73,15 @@ fn deadlock() {
     util::wait_until(|| has.0.load(Ordering::SeqCst) && has.1.load(Ordering::SeqCst));
 }
 
+/// Whether all goroutines wait, but for the one that computes and the main goroutine, which asks.
+fn have_come_to_their_waits() -> bool {
+    let all = Handle::current().goroutines();
+    let mut others = all
+        .iter()
+        .filter(|g| !matches!(g.name.as_deref(), Some("main" | "computes")));
+    others.all(|g| g.state == State::Waiting)
+}
+
 /// In a child: what it does, after which it waits for its end.
 fn run_case(case: &str) {
     if matches!(case, "crash" | "deadlock") {
@@ -84,8 +94,7 @@ fn run_case(case: &str) {
             "escapes" => named("red\u{1b}[31m\nforged", || sleep(Duration::from_secs(3600))),
             n => waiters(n.parse().unwrap()),
         }
-        // All that was begun has come to its wait.
-        sleep(Duration::from_millis(100));
+        util::wait_until(have_come_to_their_waits);
         eprintln!("{READY}");
         if case == "crash" {
             named("crasher", writes_to_nothing);
@@ -143,7 +152,7 @@ fn leave_core() {
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &limit) };
 }
 
-/// Whether a process that dies leaves a file `core` in its folder.
+/// Whether a process that dies leaves a file in its folder: `core`, or `core.PID`.
 fn has_core_files() -> bool {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     let has = pattern.trim() == "core" && core_limit().rlim_max == libc::RLIM_INFINITY;
@@ -198,7 +207,8 @@ fn of_core(test: &str, case: &str, die: impl FnOnce(&mut Subject)) -> Option<Str
     }
     let folder = TempDir::new();
     die(&mut Subject::start(test, case, Some(folder.path())));
-    let core = folder.join("core");
+    let mut files = std::fs::read_dir(folder.path()).unwrap();
+    let core = files.next().expect("a core file").unwrap().path();
     gdb(
         &[core.to_str().unwrap()],
         &["info goroutines", "goroutine all bt"],
