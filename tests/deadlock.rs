@@ -83,16 +83,24 @@ fn main() {
         .filter(|a| !a.starts_with('-'))
         .collect();
     let list = std::env::args().any(|a| a == "--list");
-    for (name, _, check) in CASES {
-        if list {
-            println!("{name}: test");
-        } else if wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str())) {
-            let environment = ENVIRONMENT.iter().find(|(of, _)| of == name);
-            let environment = environment.map(|(_, value)| ("WINDLASS_DEBUG", *value));
-            check(&util::child_with_env(name, name, environment.as_slice()));
-            println!("test {name} ... ok");
+    // Most of them wait, so all run at once.
+    std::thread::scope(|all| {
+        for case in CASES {
+            if list {
+                println!("{}: test", case.0);
+            } else if wanted.is_empty() || wanted.iter().any(|w| case.0.contains(w.as_str())) {
+                all.spawn(|| check(case));
+            }
         }
-    }
+    });
+}
+
+/// Runs a case as a child, and checks what comes of it.
+fn check(&(name, _, check): &Case) {
+    let environment = ENVIRONMENT.iter().find(|(of, _)| *of == name);
+    let environment = environment.map(|(_, value)| ("WINDLASS_DEBUG", *value));
+    check(&util::child_with_env(name, name, environment.as_slice()));
+    println!("test {name} ... ok");
 }
 
 fn watched(n: usize) -> Runtime {

@@ -34,9 +34,15 @@ fn does_what_it_should(program: &str) {
     carol.write("carol");
     alice.expect("* carol is here");
     let long = "x".repeat(LINE_BYTES);
+    let mut has_left = false;
     for _ in 0..N_LINES {
         alice.write(&long);
-        let line = alice.next().unwrap().unwrap();
+        let mut line = alice.next().unwrap().unwrap();
+        // It may come before the last lines.
+        if line == "* carol has left" {
+            has_left = true;
+            line = alice.next().unwrap().unwrap();
+        }
         assert_eq!(line.len(), "alice: ".len() + long.len());
     }
     carol.expect("* carol is here");
@@ -46,7 +52,9 @@ fn does_what_it_should(program: &str) {
         n_lines += 1;
     }
     assert!((1..N_LINES).contains(&n_lines), "{n_lines}");
-    alice.expect("* carol has left");
+    if !has_left {
+        alice.expect("* carol has left");
+    }
 }
 
 #[test]
