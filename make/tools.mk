@@ -35,6 +35,7 @@ scale: setup ## the runtime on simulated machines of up to 512 CPUs (SCALE="--ma
 scale-check: setup ## does a simulated machine give the same numbers twice, and known results of others?
 	$(call run_twin,--check)
 	$(call run_twin,--known)
+
 # Hours, if all are run: each mutant compiles the library for each kind of checker that does not find it.
 mutants: setup ## which checker finds each small fault that is put in (MUTANTS="runq waitq" chooses)
 	$(CARGO) run -q -p windlass-mutants -- $(MUTANTS)
