@@ -307,6 +307,42 @@ fn goroutines_that_fork_give_way_for_a_sleeper() {
     });
 }
 
+/// Sysmon looks at a P in the moment in which the sleeper that it has helped computes, and no timer runs. The next
+/// sleep must not wait for sysmon's next round, 10 ms later.
+#[test]
+fn a_sleeper_that_computes_between_its_sleeps_is_helped_each_time() {
+    if child_case().is_none() {
+        let name = "a_sleeper_that_computes_between_its_sleeps_is_helped_each_time";
+        util::child_passes(name, "alone");
+        return;
+    }
+    let _guard = hang_guard();
+    runtime(1).run(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&stop);
+        let hog = spawn(move || {
+            while !stops.load(Ordering::Relaxed) {
+                assert_eq!(fib(12), 144);
+            }
+        });
+        // By the CPU time of the process, in which the hog computes: a busy machine does not lengthen it.
+        let sleep_takes = || {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(200) {}
+            let before = util::process_cpu();
+            sleep(Duration::from_millis(1));
+            util::process_cpu() - before
+        };
+        let n_short = (0..100)
+            .map(|_| sleep_takes())
+            .filter(|took| *took < Duration::from_millis(5))
+            .count();
+        stop.store(true, Ordering::Relaxed);
+        hog.join().unwrap();
+        assert!(n_short >= 40, "{n_short} of 100 took less than 5 ms");
+    });
+}
+
 #[test]
 fn goroutines_that_call_now_and_then_give_way_for_a_sleeper() {
     let (sender, receiver) = windlass::channel::bounded::<u64>(1);

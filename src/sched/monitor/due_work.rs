@@ -120,8 +120,10 @@ pub(crate) struct View {
     pub(crate) was_helped: bool,
     /// The CPU time of its thread since its goroutine was asked to yield, if it was.
     pub(crate) asked_used_ns: Option<u64>,
-    /// Whether help was needed, here or elsewhere, in the last [`ALERT_FOR_NS`].
+    /// Whether a goroutine that computes needed help, here or elsewhere, in the last [`ALERT_FOR_NS`].
     pub(crate) is_alert: bool,
+    /// Whether any help was given in that time: who waited may soon wait again.
+    pub(crate) has_helped: bool,
 }
 
 /// The help for the goroutines that wait.
@@ -196,11 +198,14 @@ impl View {
 
     /// When to look at the P again, if by then it has made no progress. In [`ladder::LATE_NS`] at the
     /// latest: it may make progress just after this look, start a timer or an operation, and give
-    /// way to a goroutine that computes. If it has neither timers nor operations now, [`NEVER`]: the
-    /// next round of sysmon will look.
+    /// way to a goroutine that computes. If it has neither timers nor operations now, and no help was given
+    /// lately, [`NEVER`]: the next round of sysmon will look.
     pub(crate) fn next_look_ns(&self) -> u64 {
         if self.due_ns == NEVER && self.poller == PollerView::Unused {
-            return NEVER;
+            return match self.has_helped {
+                true => next_tick_ns(self.now_ns),
+                false => NEVER,
+            };
         }
         let is_asked_now = self.help() == Help::Ask && self.asked_used_ns.is_none();
         if is_asked_now && (self.computes() || self.used_ns.is_none()) {
@@ -287,6 +292,7 @@ mod tests {
             was_helped: false,
             asked_used_ns: Some(ladder::TICK_NS),
             is_alert: false,
+            has_helped: false,
         }
     }
 
@@ -296,6 +302,16 @@ mod tests {
             let view = stuck_for(ns);
             assert_eq!((view.help(), view.next_look_ns()), (Help::Nothing, NEVER));
         }
+    }
+
+    /// A goroutine that sleeps again and again computes for a moment in between: a look may come then.
+    #[test]
+    fn after_help_was_given_the_next_look_is_soon() {
+        let view = View {
+            has_helped: true,
+            ..stuck_for(ladder::SLICE_NS)
+        };
+        assert_eq!(view.next_look_ns(), NOW_NS + ladder::LATE_NS);
     }
 
     #[test]
@@ -549,6 +565,7 @@ mod tests {
                 was_helped: false,
                 asked_used_ns: asked_ns.map(since),
                 is_alert,
+                has_helped: false,
             };
             if view.needs_cpu_time(read_ns.is_none()) {
                 view.used_ns = read_ns.map(since);

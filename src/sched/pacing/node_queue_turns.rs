@@ -61,10 +61,11 @@ impl NodeQueueTurns {
         }
     }
 
-    /// Puts the next turn off: what is due on this P comes first, and then the local queue. Also for sysmon, while no
-    /// M holds the P.
-    pub(crate) fn put_off(&self) {
+    /// Puts the next turn off, as if this had been one: what is due on this P comes first, and then the local queue. Also
+    /// for sysmon, while no M holds the P.
+    pub(crate) fn put_off(&self, now_ns: u64) {
         self.since.set(0);
+        self.seen_ns.set(now_ns);
     }
 }
 
@@ -108,7 +109,7 @@ mod tests {
         turns.count(10);
         assert_eq!(turns.begin(1_003_000), turn(10, false));
         turns.count(61);
-        turns.put_off();
-        assert!(!turns.is_due());
+        turns.put_off(9_000_000);
+        assert!(!turns.is_due() && !turns.is_late(9_999_999));
     }
 }

@@ -277,16 +277,13 @@ pub(crate) fn tell_of_failed_starts(sched: &Sched) {
     }
 }
 
-/// The goroutine was preempted because others wait: it goes to the tail of its node's queue. Timers
-/// and the poller come next, with a slice of their own, and then the local queue.
+/// The goroutine was preempted because others wait: it goes to the tail of its node's queue.
 #[cold]
 #[inline(never)]
 fn requeue_preempted(m: &M, g: GRef) {
     let p = m.p();
     p.stats.preemptions.add(1);
-    p.local.pace.tick_soon(clock::ticks());
-    p.local.slice.begin(clock::now_ns());
-    p.local.node_queue.put_off();
+    p.put_due_first();
     g.status.set_runnable();
     m.sched().inject(g);
 }

@@ -162,6 +162,15 @@ impl P {
         self.run_from(now_ns);
     }
 
+    /// The goroutine that ran gives the P up, or has lost it, because others wait: timers and the poller come next,
+    /// with a slice of their own, and then the local queue. For the holder, or sysmon while there is none.
+    pub(crate) fn put_due_first(&self) {
+        let now_ns = clock::now_ns();
+        self.local.pace.tick_soon(clock::ticks());
+        self.local.slice.begin(now_ns);
+        self.local.node_queue.put_off(now_ns);
+    }
+
     /// Whether a chain of runnext dispatches has used up its time slice, while other goroutines
     /// wait.
     #[inline(always)]
