@@ -19,6 +19,7 @@ test-modes: setup ## the same programs over epoll and with one seed of disorder;
 # Simulations of many seeds. One set of packages, so that all of them are one build.
 KERNEL_SEEDS ?= 10000
 CLUSTER_HOURS ?= 1000
+INSIDE_SEEDS ?= 300
 SIMULATE := $(CARGO) test --release -p windlass -p windlass-examples --features windlass/sim,windlass-examples/sim
 
 test-long: setup ## what is long and rare
@@ -26,9 +27,8 @@ test-long: setup ## what is long and rare
 	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
 	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=$(KERNEL_SEEDS) $(SIMULATE) --test sim)
 	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=$(CLUSTER_HOURS) $(SIMULATE) --test replicated)
-	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=300 $(SIMULATE) $(patsubst tests/%/main.rs,--test %,$(shell grep -l inside::files tests/*/main.rs)) -- simulated)
+	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=$(INSIDE_SEEDS) $(SIMULATE) $(patsubst tests/%/main.rs,--test %,$(shell grep -l inside::files tests/*/main.rs)) -- simulated)
 	$(call stage,crates with real servers,$(MAKE) --no-print-directory test-servers)
-	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
 	$(call stage,packages,$(MAKE) --no-print-directory package)
@@ -41,7 +41,8 @@ test-dev: setup ## all tests in the dev profile, and the doc tests
 	$(CARGO) test -p windlass-mutants
 	$(CARGO) test -p windlass-topology --no-default-features --lib
 
-# Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only.
+# Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only. CI has that in the optimised
+# tests, and the same programs under a filter.
 test-release: setup ## the tests in release
 	$(CARGO) test --release $(RELEASE_PACKAGES) --tests
 
