@@ -48,8 +48,8 @@ pub(crate) struct Ps<'a> {
     delay: RetakeDelay,
     /// Until when Ps are looked at more often.
     alert_until_ns: u64,
-    /// When help was given last; 0 if never.
-    helped_ns: u64,
+    /// Until when Ps are looked at though nothing waits there.
+    helped_until_ns: u64,
     /// When a P or a straggler must be looked at again; [`NEVER`] if none needs it.
     look_at_ns: u64,
     /// Set if stall reports were requested.
@@ -66,7 +66,7 @@ impl<'a> Ps<'a> {
             stragglers: Stragglers::new(sched),
             delay: RetakeDelay::default(),
             alert_until_ns: 0,
-            helped_ns: 0,
+            helped_until_ns: 0,
             look_at_ns: NEVER,
             stalls: Stalls::new(sched),
             found: Findings::default(),
@@ -237,7 +237,7 @@ impl<'a> Ps<'a> {
             was_helped: record.helped_due_ns == due_ns,
             asked_used_ns: record.asked_cpu_ns.map(|_| 0),
             is_alert: now_ns < self.alert_until_ns,
-            has_helped: now_ns < self.helped_ns + due_work::ALERT_FOR_NS,
+            has_helped: now_ns < self.helped_until_ns,
         };
         // Only of a P that is stuck: its holder would have to fetch the words back.
         if view.poller == PollerView::Quiet && view.is_stuck() && p.poller.has_news() {
@@ -262,10 +262,10 @@ impl<'a> Ps<'a> {
     fn help(&mut self, p: &'a P, view: &View, cpu_ns: Option<u64>) -> bool {
         let (help, record) = (view.help(), &mut self.records[p.idx]);
         if help != Help::Nothing {
-            self.helped_ns = view.now_ns;
-        }
-        if help != Help::Nothing && view.computes() {
-            self.alert_until_ns = view.now_ns + due_work::ALERT_FOR_NS;
+            self.helped_until_ns = view.now_ns + due_work::ALERT_FOR_NS;
+            if view.computes() {
+                self.alert_until_ns = self.helped_until_ns;
+            }
         }
         match help {
             Help::Nothing => {}
