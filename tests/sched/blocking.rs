@@ -269,12 +269,12 @@ fn compute() {
     while began.elapsed() < Duration::from_micros(2) {}
 }
 
-/// A goroutine computes on the only P, and calls the runtime again and again: for an instant, so that
-/// sysmon finds it outside, but it is inside before sysmon has taken the P. It is asked to give way
-/// for the timer of a sleeper, and hardly ever loses its P: that would take a thread each time.
-fn gives_way_for_a_sleeper(what: &str, mut call: impl FnMut() + Send + 'static) {
-    let _guard = hang_guard();
-    let rt = runtime(1);
+/// Runs `f` on a goroutine of `rt`, beside another that repeats `call` until `f` has returned.
+fn beside<T: Send>(
+    rt: &windlass::Runtime,
+    mut call: impl FnMut() + Send + 'static,
+    f: impl FnOnce() -> T + Send,
+) -> T {
     rt.run(|| {
         let stop = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&stop);
@@ -283,7 +283,21 @@ fn gives_way_for_a_sleeper(what: &str, mut call: impl FnMut() + Send + 'static) 
                 call();
             }
         });
-        let gave_way = || rt.metrics().total().preemptions;
+        let result = f();
+        stop.store(true, Ordering::Relaxed);
+        hog.join().unwrap();
+        result
+    })
+}
+
+/// A goroutine computes on the only P, and calls the runtime again and again: for an instant, so that
+/// sysmon finds it outside, but it is inside before sysmon has taken the P. It is asked to give way
+/// for the timer of a sleeper, and hardly ever loses its P: that would take a thread each time.
+fn gives_way_for_a_sleeper(what: &str, call: impl FnMut() + Send + 'static) {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let gave_way = || rt.metrics().total().preemptions;
+    let n_sleeps = beside(&rt, call, || {
         let mut n_sleeps = 0;
         // With disorder it gives way before anybody asks.
         while gave_way() < 20 && n_sleeps < 5_000 {
@@ -291,11 +305,10 @@ fn gives_way_for_a_sleeper(what: &str, mut call: impl FnMut() + Send + 'static) 
             n_sleeps += 1;
         }
         echo();
-        stop.store(true, Ordering::Relaxed);
-        hog.join().unwrap();
-        let n = gave_way();
-        assert!(n >= 20 || util::is_chaotic(), "{what}: {n} of {n_sleeps}");
+        n_sleeps
     });
+    let n = gave_way();
+    assert!(n >= 20 || util::is_chaotic(), "{what}: {n} of {n_sleeps}");
 }
 
 #[test]
@@ -317,30 +330,22 @@ fn a_sleeper_that_computes_between_its_sleeps_is_helped_each_time() {
         return;
     }
     let _guard = hang_guard();
-    runtime(1).run(|| {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stops = Arc::clone(&stop);
-        let hog = spawn(move || {
-            while !stops.load(Ordering::Relaxed) {
-                assert_eq!(fib(12), 144);
-            }
-        });
-        // By the CPU time of the process, in which the hog computes: a busy machine does not lengthen it.
-        let sleep_takes = || {
-            let began = Instant::now();
-            while began.elapsed() < Duration::from_micros(200) {}
-            let before = util::process_cpu();
-            sleep(Duration::from_millis(1));
-            util::process_cpu() - before
-        };
-        let n_short = (0..100)
-            .map(|_| sleep_takes())
+    // By the CPU time of the process, in which the hog computes: a busy machine does not lengthen it.
+    let sleep_takes = || {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_micros(200) {}
+        let before = util::process_cpu();
+        sleep(Duration::from_millis(1));
+        util::process_cpu() - before
+    };
+    let forks = || assert_eq!(fib(12), 144);
+    let n_short = beside(&runtime(1), forks, || {
+        let times = (0..100).map(|_| sleep_takes());
+        times
             .filter(|took| *took < Duration::from_millis(5))
-            .count();
-        stop.store(true, Ordering::Relaxed);
-        hog.join().unwrap();
-        assert!(n_short >= 40, "{n_short} of 100 took less than 5 ms");
+            .count()
     });
+    assert!(n_short >= 40, "{n_short} of 100 took less than 5 ms");
 }
 
 #[test]
