@@ -182,21 +182,18 @@ impl RawLock for OneSpinner {
     fn unlock(&self) {
         let n = self.unlocks.0.load(Ordering::Relaxed).wrapping_add(1);
         self.unlocks.0.store(n, Ordering::Relaxed);
-        let mut seen = self.word.0.fetch_and(!LOCKED, Ordering::Release);
-        while seen >= SLEEPER && (seen & SPINNING == 0 || n.is_multiple_of(FAIR_EVERY)) {
-            let (ok, no) = (Ordering::AcqRel, Ordering::Relaxed);
-            let now = self.word.0.load(no);
-            if now >= SLEEPER
-                && self
-                    .word
-                    .0
-                    .compare_exchange(now, now - SLEEPER, ok, no)
-                    .is_ok()
-            {
-                self.wakes.0.fetch_add(1, Ordering::Release);
-                return futex_wake_one(&self.wakes.0);
-            }
-            seen = now;
+        if self.word.0.fetch_and(!LOCKED, Ordering::Release) < SLEEPER {
+            return;
+        }
+        let is_fair = n.is_multiple_of(FAIR_EVERY);
+        let without_one = |word: u32| {
+            let wakes = word >= SLEEPER && (word & SPINNING == 0 || is_fair);
+            wakes.then(|| word - SLEEPER)
+        };
+        let (ok, no) = (Ordering::AcqRel, Ordering::Relaxed);
+        if self.word.0.fetch_update(ok, no, without_one).is_ok() {
+            self.wakes.0.fetch_add(1, Ordering::Release);
+            futex_wake_one(&self.wakes.0);
         }
     }
 }
@@ -384,7 +381,7 @@ fn work_queue(n_shards: usize) -> (f64, f64) {
     let words: Vec<Line<AtomicU32>> = (0..2 * N_CPUS).map(|_| Line::default()).collect();
     let missing = AtomicUsize::new(N_CPUS);
     let n_left = AtomicUsize::new(N_CPUS);
-    // Who waits for a spin lock of the kernel is not preempted.
+    // A thread that waits for a spin lock of the kernel keeps its CPU: time slices are longer than the run.
     let spans = on_threads(2 * N_CPUS, Some(1_000_000_000), move |me| {
         let pool = &pools[me % N_CPUS * n_shards / N_CPUS];
         let mut queued_ns = Vec::new();

@@ -46,16 +46,22 @@ fn settings(mut args: impl Iterator<Item = String>) -> Option<Settings> {
 }
 
 pub(crate) fn main() -> ExitCode {
-    if std::env::args().nth(1).is_some_and(|arg| arg == "--check") {
-        return check();
+    match std::env::args().nth(1).as_deref() {
+        Some("--check") => check(),
+        Some("--known") => known(),
+        _ => chosen(),
     }
-    if std::env::args().nth(1).is_some_and(|arg| arg == "--known") {
-        windlass::explore::fix_addresses();
-        return match known::show() {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
-        };
+}
+
+fn known() -> ExitCode {
+    windlass::explore::fix_addresses();
+    match known::show() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
+}
+
+fn chosen() -> ExitCode {
     let Some(settings) = settings(std::env::args().skip(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
