@@ -63,3 +63,20 @@ fn a_section_that_lasts_waits_for_a_thread() {
     assert_eq!(m_id, 1, "the P stays where it is");
     assert!(is_wanted, "sysmon is woken when there is a thread");
 }
+
+/// A thread that becomes free after that is for the same P.
+#[test]
+fn the_first_p_without_a_thread_is_the_last_that_is_offered() {
+    // SAFETY: no goroutine runs.
+    let runtime = unsafe { Builder::new().processors(3).build() }.unwrap();
+    let sched = runtime.sched();
+    sched
+        .n_ms
+        .store(sched.config.max_threads, Ordering::Relaxed);
+    let mut unowned = UnownedPs::new(sched);
+    unowned.give_all();
+    sched.n_ms.store(0, Ordering::Relaxed);
+    assert_eq!(unowned.n_idle(), Some(2));
+    assert_eq!(sched.handoffs.load(Ordering::Relaxed), 1);
+    assert!(sched.ms.lock().is_wanted, "sysmon comes again");
+}

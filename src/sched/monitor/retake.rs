@@ -116,12 +116,17 @@ impl<'a> UnownedPs<'a> {
     }
 
     /// Gives every P to an M; keeps those for which no thread is available. Those with work come first: only
-    /// the holder of a P sees that its operations have completed.
+    /// the holder of a P sees that its operations have completed. So the first for which there is no thread ends it,
+    /// or a thread that becomes free just then would go to one without work. Sysmon comes again for that thread.
     pub(crate) fn give_all(&mut self) {
         let sched = self.sched;
         self.ps.sort_by_key(|p| !p.has_work());
-        self.ps
-            .retain(|p| !leave::try_to_end(p) && !hand_off(sched, p));
+        let mut has_thread = true;
+        self.ps.retain(|p| {
+            let stays = !leave::try_to_end(p);
+            has_thread = has_thread && (!stays || hand_off(sched, p));
+            stays && !has_thread
+        });
     }
 }
 
