@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{null, null_mut};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -42,8 +43,15 @@ fn full() -> (std::os::fd::OwnedFd, Addr, std::os::fd::OwnedFd) {
     (receiver, addr, sender)
 }
 
-/// A handler for `SIGUSR1` that does nothing and restarts nothing; the signal is sent to this thread soon.
-fn interrupt() -> Later {
+/// Signals for a thread, until this is dropped.
+struct Interrupts {
+    _until: mpsc::Sender<()>,
+    _sender: Later,
+}
+
+/// A handler for `SIGUSR1` that does nothing and restarts nothing; the signal is sent to this thread again and again,
+/// since the thread may get to its call after one of them.
+fn interrupt() -> Interrupts {
     extern "C" fn nothing(_: i32) {}
     // SAFETY: the handler does nothing; all zeros is an action without flags.
     let thread = unsafe {
@@ -55,10 +63,22 @@ fn interrupt() -> Later {
         );
         libc::gettid()
     };
+    let (until, ended) = mpsc::channel::<()>();
     // SAFETY: the thread waits until this has been done.
-    soon(move || unsafe {
+    let signal = move || unsafe {
         libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1);
-    })
+    };
+    let interval = Duration::from_millis(8);
+    let sender = after(8, move || {
+        while {
+            signal();
+            ended.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout)
+        } {}
+    });
+    Interrupts {
+        _until: until,
+        _sender: sender,
+    }
 }
 
 pub(crate) fn all() -> Vec<Case> {
@@ -108,12 +128,9 @@ const READS: &[Case] = &[
     }),
     ("read: a pipe, a signal", || {
         let p = pipe();
-        let interrupted = interrupt();
+        let _interrupted = interrupt();
         let b = p.b;
-        let _later = soon(move || {
-            drop(interrupted);
-            soon(move || put(b, b"abc"));
-        });
+        let _later = after(300, move || put(b, b"abc"));
         read(p.a, 9)
     }),
     ("read: a pipe's other end", || {
@@ -1256,7 +1273,7 @@ const POLLS: &[Case] = &[
     ("poll: a signal", || {
         let p = pipe();
         let _interrupted = interrupt();
-        poll(&[(p.a, POLLIN)], 30)
+        poll(&[(p.a, POLLIN)], 300)
     }),
     ("ppoll: times and masks", || {
         let p = pipe();
@@ -1340,7 +1357,7 @@ const SLEEPS: &[Case] = &[
     }),
     ("nanosleep: a signal", || {
         let _interrupted = interrupt();
-        nanosleep((0, 30_000_000))
+        nanosleep((0, 300_000_000))
     }),
     ("clock_nanosleep", || {
         let (real, mono) = (libc::CLOCK_REALTIME, libc::CLOCK_MONOTONIC);

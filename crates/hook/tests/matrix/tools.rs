@@ -675,8 +675,13 @@ pub(crate) struct Later(Option<thread::JoinHandle<()>>);
 
 /// Does it soon.
 pub(crate) fn soon(f: impl FnOnce() + Send + 'static) -> Later {
-    Later(Some(thread::spawn(|| {
-        let time = timespec_of((0, 8_000_000));
+    after(8, f)
+}
+
+/// Does it after so many milliseconds, fewer than a thousand.
+pub(crate) fn after(ms: i64, f: impl FnOnce() + Send + 'static) -> Later {
+    Later(Some(thread::spawn(move || {
+        let time = timespec_of((0, ms * 1_000_000));
         // SAFETY: the time is valid.
         unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, null::<timespec>()) };
         f();
