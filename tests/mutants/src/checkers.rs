@@ -102,14 +102,18 @@ impl Bench {
 
     fn run_for(&self, checker: &str, unit: &str, most: u64) -> Outcome {
         let (kind, what) = kind_of(checker);
-        let mut build = self.cargo(kind, what, if kind == "explore" { "build" } else { "test" });
+        // A busy machine compiles for minutes.
+        let no_limit = 0;
+        let verb = if kind == "explore" { "build" } else { "test" };
+        let mut build = self.cargo(kind, what, verb, no_limit);
         if kind != "explore" {
             build.arg("--no-run");
         }
         if !build.output().expect("timeout starts").status.success() {
             return Outcome::DoesNotCompile;
         }
-        let mut run = self.cargo(kind, what, if kind == "explore" { "run" } else { "test" });
+        let verb = if kind == "explore" { "run" } else { "test" };
+        let mut run = self.cargo(kind, what, verb, limit_s(kind, what));
         run.arg("--");
         match kind {
             "explore" => run.args([unit, &most.to_string()]).args(what.split(' ')),
@@ -119,14 +123,8 @@ impl Bench {
         outcome(kind, what, &run.output().expect("timeout starts"))
     }
 
-    /// A command of cargo's for a kind of checker, under a limit of time.
-    fn cargo(&self, kind: &str, what: &str, verb: &str) -> Command {
-        let n_scenarios = if kind == "explore" {
-            what.split(' ').count() as u64
-        } else {
-            0
-        };
-        let limit_s = HANGS_AFTER_S + n_scenarios * EXPLORE_S;
+    /// A command of cargo's for a kind of checker, which is killed after so many seconds; 0 for never.
+    fn cargo(&self, kind: &str, what: &str, verb: &str, limit_s: u64) -> Command {
         let mut command = Command::new("timeout");
         command
             .arg("--signal=KILL")
@@ -170,6 +168,15 @@ impl Bench {
             .env("CARGO_PROFILE_DEV_DEBUG", "0");
         command
     }
+}
+
+/// The seconds that a checker has.
+fn limit_s(kind: &str, what: &str) -> u64 {
+    let n_scenarios = match kind {
+        "explore" => what.split(' ').count() as u64,
+        _ => 0,
+    };
+    HANGS_AFTER_S + n_scenarios * EXPLORE_S
 }
 
 fn program_of(what: &str) -> &str {
