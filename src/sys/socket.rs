@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::clock;
-use super::errno::{cvt, cvt_len};
+use super::errno::{cvt, cvt_len, retry};
 use super::file;
 use super::raw;
 
@@ -238,7 +238,8 @@ pub(crate) fn connect_now(
     r
 }
 
-/// The subset of `events` for which a descriptor is ready now, and errors; 0 for none.
+/// The subset of `events` for which a descriptor is ready now, and errors; 0 for none. A signal interrupts
+/// `ppoll(2)` also when it does not wait, and this repeats it.
 pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
     let mut pollfd = libc::pollfd {
         fd: fd.as_raw_fd(),
@@ -246,7 +247,7 @@ pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
         revents: 0,
     };
     // SAFETY: `pollfd` outlives the call.
-    cvt(unsafe { raw::poll_now(&raw mut pollfd, 1) })?;
+    retry(|| cvt(unsafe { raw::poll_now(&raw mut pollfd, 1) }))?;
     match pollfd.revents {
         libc::POLLNVAL => Err(io::Error::from_raw_os_error(libc::EBADF)),
         revents => Ok(revents),
@@ -451,6 +452,9 @@ fn set_tcp_option(fd: BorrowedFd<'_>, name: i32, value: i32) -> io::Result<()> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
     use super::*;
 
     /// Runs a program as the kernel would on a CPU.
@@ -473,6 +477,41 @@ mod tests {
                 code => panic!("instruction {code:#x}"),
             }
         }
+    }
+
+    extern "C" fn no_effect(_: libc::c_int) {}
+
+    /// Calls `f` on a thread that gets signals all the time.
+    fn among_signals<T>(f: impl FnOnce() -> T) -> T {
+        let is_over = &AtomicBool::new(false);
+        // SAFETY: an all-zero action is valid, the handler has no effect, and no other test uses the signal.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = no_effect as *const () as usize;
+            libc::sigaction(libc::SIGWINCH, &action, std::ptr::null_mut());
+        }
+        thread::scope(|s| {
+            // SAFETY: takes nothing.
+            let target = unsafe { libc::pthread_self() };
+            s.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    // SAFETY: the scope keeps the thread.
+                    unsafe { libc::pthread_kill(target, libc::SIGWINCH) };
+                }
+            });
+            let done = f();
+            is_over.store(true, Ordering::Relaxed);
+            done
+        })
+    }
+
+    /// Also a poll that does not wait fails if it comes upon a signal.
+    #[test]
+    fn a_signal_fails_no_look() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let looks =
+            || (0..100_000).try_for_each(|_| poll_now(reader.as_fd(), libc::POLLIN).map(drop));
+        among_signals(looks).unwrap();
     }
 
     fn program_for(ranges: &[FromCpu]) -> Vec<libc::sock_filter> {
