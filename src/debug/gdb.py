@@ -24,6 +24,7 @@ MAGIC = b"windlass gdb 1\0\0"
 OFFSETS = """
     status coro coro_end out id details site stack_bytes header_bytes name linked link_out link_extra span
 """.split()
+IN_HEADER = OFFSETS[: OFFSETS.index("header_bytes")]
 RUNNABLE, RUNNING, WAITING, CANCELLING, BLOCKED = 2, 3, 4, 5, 6
 STATES = {1: "runnable", RUNNABLE: "runnable", RUNNING: "running", CANCELLING: "waiting", BLOCKED: "blocking"}
 # As `Reason` of src/g/status.rs, in the words of `reason_text`.
@@ -35,6 +36,8 @@ REASONS = [
 # corosensei's function at the root of each stack.
 ROOT = "stack_init_trampoline"
 ROOT_BYTES = 64
+# As `CHUNK_BYTES` of src/g/slab.rs.
+CHUNK_BYTES = 256 * 1024
 MAX_LISTED = 1000
 MAX_FRAMES = 10_000
 MAX_SHOWN = 200
@@ -44,6 +47,11 @@ SECONDS_BITS = 22
 
 def read(at, n):
     return gdb.selected_inferior().read_memory(at, n).tobytes()
+
+
+def incomplete(why):
+    """Says that the memory of goroutines cannot be read as a whole."""
+    gdb.write(f"warning: {why}, so goroutines may be missing in the list\n", gdb.STDERR)
 
 
 def words(at, n):
@@ -70,19 +78,47 @@ class Registry:
             raise gdb.GdbError("this program has no goroutines of windlass: its file has no section .windlass.gdb")
 
     def __iter__(self):
-        """All goroutines that have not ended."""
+        """All goroutines that have not ended, of as much memory as can be read and is not damaged."""
         known = [place for place in self.places if self.magic(place) == MAGIC]
         if not known:
             raise gdb.GdbError("the program has another version of windlass than these commands")
         for place in known:
-            chunk, *offsets = struct.unpack(f"<Q{len(OFFSETS)}H", read(place + len(MAGIC), 8 + 2 * len(OFFSETS)))
+            newest, *offsets = struct.unpack(f"<Q{len(OFFSETS)}H", read(place + len(MAGIC), 8 + 2 * len(OFFSETS)))
             offsets = dict(zip(OFFSETS, offsets))
-            while chunk:
-                chunk, base, slot_bytes, n_cut = words(chunk, 4)
-                memory = read(base, slot_bytes * n_cut) if n_cut else b""
-                for begin in range(0, len(memory), slot_bytes):
+            if not all(offsets[field] + 8 <= offsets["header_bytes"] for field in IN_HEADER):
+                raise gdb.GdbError("the program's data is damaged: the places of a goroutine's fields make no sense")
+            for chunk, base, slot_bytes, n_cut in self.chunks(newest):
+                memory = self.slots(chunk, base, slot_bytes, n_cut, offsets["header_bytes"])
+                for begin in range(0, len(memory), slot_bytes or 1):
                     if 0 < memory[begin + offsets["status"]] & 7 < 7:
                         yield Goroutine(memory[begin : begin + offsets["header_bytes"]], offsets)
+
+    @staticmethod
+    def chunks(at):
+        """The chunks of a list, each once, although damaged memory may make the list a ring."""
+        seen = set()
+        while at and at not in seen:
+            seen.add(at)
+            try:
+                after, *chunk = words(at, 4)
+            except gdb.MemoryError:
+                return incomplete(f"the chunk of goroutines at {at:#x}, and those after it, cannot be read")
+            yield at, *chunk
+            at = after
+        if at:
+            incomplete(f"the list of chunks is damaged: it comes to the one at {at:#x} again")
+
+    @staticmethod
+    def slots(chunk, base, slot_bytes, n_cut, header_bytes):
+        """The memory of a chunk's slots; nothing where it makes no sense."""
+        if slot_bytes < header_bytes or slot_bytes * n_cut > CHUNK_BYTES:
+            incomplete(f"the chunk of goroutines at {chunk:#x} is damaged: it has {n_cut} slots of {slot_bytes} bytes")
+            return b""
+        try:
+            return read(base, slot_bytes * n_cut) if n_cut else b""
+        except gdb.MemoryError:
+            incomplete(f"the {n_cut} goroutines at {base:#x} cannot be read")
+            return b""
 
     @staticmethod
     def magic(place):
@@ -163,7 +199,10 @@ class Goroutine:
 
     def thread(self):
         """The thread whose stack pointer lies in its stack."""
-        span = self.span() if self.kind in (RUNNING, BLOCKED) else None
+        try:
+            span = self.span() if self.kind in (RUNNING, BLOCKED) else None
+        except gdb.MemoryError:
+            return None
         return span and next((t for t, sp in stopped.stack_pointers if span[0] <= sp < span[1]), None)
 
     def line(self):
@@ -371,6 +410,14 @@ def own(frames):
 
 def backtrace(goroutine, full):
     """The lines of its stack."""
+    try:
+        return frames_of(goroutine, full)
+    except gdb.error as e:
+        return [f"    its stack cannot be read: {e}"]
+
+
+def frames_of(goroutine, full):
+    """The lines of a stack that can be read."""
     thread = goroutine.thread()
     saved = goroutine.saved()
     before, selected = selection, gdb.selected_thread()
@@ -509,13 +556,20 @@ class GoroutineCommand(gdb.Command):
 
     @staticmethod
     def select(goroutine):
-        thread, saved = goroutine.thread(), goroutine.saved()
+        try:
+            thread, saved = goroutine.thread(), goroutine.saved()
+        except gdb.MemoryError as e:
+            raise gdb.GdbError(f"the stack of goroutine {goroutine.id} cannot be read: {e}") from None
         if thread:
             select(None)
             thread.switch()
         elif saved:
             select(Selection(saved))
-            next(goroutine_frames()).select()
+            innermost = next(goroutine_frames(), None)
+            if innermost is None:
+                select(None)
+                raise gdb.GdbError(f"the stack of goroutine {goroutine.id} is damaged: it has no frames")
+            innermost.select()
         else:
             raise gdb.GdbError(f"goroutine {goroutine.id} is {goroutine.state} and has no frames to show")
         gdb.write(goroutine.line() + "\n")
@@ -536,7 +590,10 @@ class GoroutineCommand(gdb.Command):
 
 def key(goroutine):
     """Equal for goroutines that wait at the same place: the same spawn site, depth of stack and innermost calls."""
-    saved = goroutine.saved()
+    try:
+        saved = goroutine.saved()
+    except gdb.MemoryError:
+        return goroutine.id
     if not saved:
         return goroutine.kind, goroutine.word("site"), goroutine.id if goroutine.kind in (RUNNING, BLOCKED) else 0
     depth = goroutine.way_out()[0] - saved[ARCHITECTURE.SP]

@@ -58,7 +58,8 @@ const MAX_QUEUED: usize = 1 << 16;
 /// is shorter, and then closes the listener. A client that connects meanwhile sends its packet again after a
 /// second, and is then refused, or served by another process that listens at the port. A connection is
 /// still reset if its handshake began before the stop and takes longer than that. The filter is removed
-/// just before the close, because another process may have the same listener.
+/// just before the close, because another process may have the same listener. A process that is killed
+/// before that leaves it to the others: there, the next `serve` removes it.
 ///
 /// Unix sockets have no such filter: a client that connects in the microseconds between the last
 /// accept and the close loses its connection. If no other process serves the path, remove the file
@@ -158,7 +159,7 @@ mod sealed {
             false
         }
 
-        /// Ends the effect of `hold`.
+        /// Ends the effect of `hold`, also of a call by another process.
         fn release(&self) {}
     }
 
@@ -172,7 +173,7 @@ mod sealed {
         }
 
         fn release(&self) {
-            // It fails only if the filter is gone.
+            // It fails only if there can be no filter.
             let _ = socket::take_syns(self.as_fd());
         }
     }
@@ -329,6 +330,8 @@ impl Graceful {
         if let Some(builder) = &self.builder {
             builder.check()?;
         }
+        // A process that was killed while it stopped may have had the same listener.
+        listener.release();
         // Counted first, so that the count of a shutdown that waits cannot grow from 0.
         let _counted = Counted::new(&self.shared.running);
         let open = &self.shared.open.0;

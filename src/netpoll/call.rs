@@ -150,12 +150,10 @@ impl Request {
             Request::Connect { fd, addr, len } => {
                 connected(socket::connect_now(borrow(fd), addr, len))
             }
-            Request::PollAdd { fd, events } => {
-                match retry(|| socket::poll_now(borrow(fd), events as i16)) {
-                    Ok(0) => Attempt::NotReady,
-                    shown => came_to(shown.map(|events| usize::from(events.cast_unsigned()))),
-                }
-            }
+            Request::PollAdd { fd, events } => match socket::poll_now(borrow(fd), events as i16) {
+                Ok(0) => Attempt::NotReady,
+                shown => came_to(shown.map(|events| usize::from(events.cast_unsigned()))),
+            },
             Request::Read { fd, bufs, offset } => {
                 // SAFETY: by this function's contract.
                 unsafe { bufs.with_iovecs(|iov| read(fd, iov, offset, announced)) }
@@ -294,7 +292,7 @@ fn when_it_shows(
     if !announced {
         return Attempt::NotReady;
     }
-    match retry(|| socket::poll_now(fd, events)) {
+    match socket::poll_now(fd, events) {
         Ok(0) => Attempt::NotReady,
         Ok(_) => came_to(retry(call)),
         Err(e) => done(-errno(&e), 0),
@@ -360,7 +358,7 @@ fn accepted(listener: i32, announced: bool, r: io::Result<i32>) -> Attempt {
     const IS_SHUT: i16 = libc::POLLRDHUP | libc::POLLHUP;
     match came_to(r.map(|fd| fd as usize)) {
         Attempt::NotReady if announced => {
-            match retry(|| socket::poll_now(borrow(listener), libc::POLLRDHUP)) {
+            match socket::poll_now(borrow(listener), libc::POLLRDHUP) {
                 Ok(shown) if shown & IS_SHUT != 0 => done(-libc::EINVAL, 0),
                 _ => Attempt::NotReady,
             }

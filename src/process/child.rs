@@ -187,14 +187,14 @@ impl Child {
     /// Closes the child's standard input first. Reads both outputs by turns, as they come. An output
     /// ends when all processes that have it have closed it: the child, and those that it has started.
     ///
-    /// If the call fails, the child is killed with SIGKILL, because nobody has a handle to it any more.
-    /// The processes that it has started are not killed. [`kill_on_drop`](Child::kill_on_drop) says
+    /// If the call fails, or unwinds because the run ends, the child is killed with SIGKILL, because nobody has
+    /// a handle to it any more. The processes that it has started are not killed. [`kill_on_drop`](Child::kill_on_drop) says
     /// what becomes of the killed child. To keep a child beyond a timeout, take its outputs, read them,
     /// and call [`wait`](Child::wait).
     ///
     /// # Blocking
     ///
-    /// As [`Child::wait`].
+    /// Parks the goroutine; blocks a plain thread. Unwinds if the goroutine's runtime ends.
     ///
     /// # Errors
     ///
@@ -234,15 +234,14 @@ impl Child {
         })
     }
 
-    /// Makes the last call on the child. If it fails, the child is killed, because nobody else has
-    /// a handle to it.
+    /// Makes the last call on the child. If it fails or unwinds, the child is killed, because nobody else
+    /// has a handle to it. If not, it has ended.
     pub(super) fn end_with<T>(
         mut self,
         last: impl FnOnce(&mut Child) -> io::Result<T>,
     ) -> io::Result<T> {
-        let ended = last(&mut self);
-        self.child.kills_on_drop |= ended.is_err();
-        ended
+        self.child.kills_on_drop = true;
+        last(&mut self)
     }
 }
 

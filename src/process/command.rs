@@ -301,12 +301,12 @@ impl Command {
     ///
     /// Streams that were not set default to an empty standard input and captured outputs.
     ///
-    /// A timeout or a context that ends the call also kills the child, as in
+    /// A timeout, a context or the end of the run that ends the call also kills the child, as in
     /// [`Child::wait_with_output`]. If the context is done before, nothing is started.
     ///
     /// # Blocking
     ///
-    /// As [`Child::wait`].
+    /// As [`Child::wait_with_output`].
     ///
     /// # Errors
     ///
@@ -349,12 +349,12 @@ impl Command {
 
     /// Starts the program and waits until it ends.
     ///
-    /// A timeout or a context that ends the call also kills the child, as in
+    /// A timeout, a context or the end of the run that ends the call also kills the child, as in
     /// [`Child::wait_with_output`]. If the context is done before, nothing is started.
     ///
     /// # Blocking
     ///
-    /// As [`Child::wait`].
+    /// As [`Child::wait_with_output`].
     ///
     /// # Errors
     ///

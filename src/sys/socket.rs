@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::clock;
-use super::errno::{cvt, cvt_len};
+use super::errno::{cvt, cvt_len, retry};
 use super::file;
 use super::raw;
 
@@ -238,7 +238,8 @@ pub(crate) fn connect_now(
     r
 }
 
-/// The subset of `events` for which a descriptor is ready now, and errors; 0 for none.
+/// The subset of `events` for which a descriptor is ready now, and errors; 0 for none. A signal interrupts
+/// `ppoll(2)` also when it does not wait, and this repeats it.
 pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
     let mut pollfd = libc::pollfd {
         fd: fd.as_raw_fd(),
@@ -246,7 +247,7 @@ pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
         revents: 0,
     };
     // SAFETY: `pollfd` outlives the call.
-    cvt(unsafe { raw::poll_now(&raw mut pollfd, 1) })?;
+    retry(|| cvt(unsafe { raw::poll_now(&raw mut pollfd, 1) }))?;
     match pollfd.revents {
         libc::POLLNVAL => Err(io::Error::from_raw_os_error(libc::EBADF)),
         revents => Ok(revents),
@@ -338,42 +339,24 @@ fn attach(fd: BorrowedFd<'_>, option: i32, program: &mut [libc::sock_filter]) ->
 ///
 /// # Errors
 ///
-/// The kernel's. `EEXIST` if the socket has a filter of the program's own.
+/// The kernel's. `EEXIST` if the socket has a filter.
 pub(crate) fn drop_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let mut n_instructions: libc::socklen_t = 0;
-    // SAFETY: with a length of 0 the kernel writes the length only.
-    cvt(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_GET_FILTER,
-            std::ptr::null_mut(),
-            &raw mut n_instructions,
-        )
-    })?;
-    if n_instructions != 0 {
-        return Err(io::Error::from_raw_os_error(libc::EEXIST));
+    match filter_of(fd)?.is_empty() {
+        true => attach(fd, libc::SO_ATTACH_FILTER, &mut syn_filter()),
+        false => Err(io::Error::from_raw_os_error(libc::EEXIST)),
     }
-    /// Where the flags are in a TCP header, and two of them.
-    const FLAGS_AT: u32 = 13;
-    const SYN: u32 = 0x02;
-    const ACK: u32 = 0x10;
-    let load_byte = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
-    let and = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
-    let is_equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    let return_len = libc::BPF_RET | libc::BPF_K;
-    let mut program = [
-        instruction(load_byte, FLAGS_AT, 0, 0),
-        instruction(and, SYN | ACK, 0, 0),
-        instruction(is_equal, SYN, 0, 1),
-        instruction(return_len, 0, 0, 0),
-        instruction(return_len, u32::MAX, 0, 0),
-    ];
-    attach(fd, libc::SO_ATTACH_FILTER, &mut program)
 }
 
-/// Ends the effect of [`drop_syns`].
+/// Ends the effect of [`drop_syns`], also of a call by another process. Other filters stay.
 pub(crate) fn take_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let fields = |i: &libc::sock_filter| (i.code, i.jt, i.jf, i.k);
+    if !filter_of(fd)?
+        .iter()
+        .map(fields)
+        .eq(syn_filter().iter().map(fields))
+    {
+        return Ok(());
+    }
     let unused: libc::c_int = 0;
     // SAFETY: the value is valid for reads during the call, with the length given.
     cvt(unsafe {
@@ -386,6 +369,45 @@ pub(crate) fn take_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
         )
     })
     .map(drop)
+}
+
+/// A program that drops the packets with SYN and without ACK.
+fn syn_filter() -> [libc::sock_filter; 5] {
+    /// Where the flags are in a TCP header, and two of them.
+    const FLAGS_AT: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    let load_byte = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    let and = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
+    let is_equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let return_len = libc::BPF_RET | libc::BPF_K;
+    [
+        instruction(load_byte, FLAGS_AT, 0, 0),
+        instruction(and, SYN | ACK, 0, 0),
+        instruction(is_equal, SYN, 0, 1),
+        instruction(return_len, 0, 0, 0),
+        instruction(return_len, u32::MAX, 0, 0),
+    ]
+}
+
+/// The filter of a socket. Without instructions if there is none.
+fn filter_of(fd: BorrowedFd<'_>) -> io::Result<Vec<libc::sock_filter>> {
+    /// The most instructions that the kernel takes.
+    const MOST: usize = libc::BPF_MAXINSNS as usize;
+    let mut filter = vec![instruction(0, 0, 0, 0); MOST];
+    let mut len = MOST as libc::socklen_t;
+    // SAFETY: the instructions are valid for writes, and as many as `len` says; the kernel writes how many there are.
+    cvt(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_GET_FILTER,
+            filter.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    })?;
+    filter.truncate(len as usize);
+    Ok(filter)
 }
 
 /// Loads the number of the CPU that the program runs on.
@@ -451,6 +473,9 @@ fn set_tcp_option(fd: BorrowedFd<'_>, name: i32, value: i32) -> io::Result<()> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
     use super::*;
 
     /// Runs a program as the kernel would on a CPU.
@@ -473,6 +498,41 @@ mod tests {
                 code => panic!("instruction {code:#x}"),
             }
         }
+    }
+
+    extern "C" fn no_effect(_: libc::c_int) {}
+
+    /// Calls `f` on a thread that gets signals all the time.
+    fn among_signals<T>(f: impl FnOnce() -> T) -> T {
+        let is_over = &AtomicBool::new(false);
+        // SAFETY: an all-zero action is valid, the handler has no effect, and no other test uses the signal.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = no_effect as *const () as usize;
+            libc::sigaction(libc::SIGWINCH, &action, std::ptr::null_mut());
+        }
+        thread::scope(|s| {
+            // SAFETY: takes nothing.
+            let target = unsafe { libc::pthread_self() };
+            s.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    // SAFETY: the scope keeps the thread.
+                    unsafe { libc::pthread_kill(target, libc::SIGWINCH) };
+                }
+            });
+            let done = f();
+            is_over.store(true, Ordering::Relaxed);
+            done
+        })
+    }
+
+    /// Also a poll that does not wait fails if it comes upon a signal.
+    #[test]
+    fn a_signal_fails_no_look() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let looks =
+            || (0..100_000).try_for_each(|_| poll_now(reader.as_fd(), libc::POLLIN).map(drop));
+        among_signals(looks).unwrap();
     }
 
     fn program_for(ranges: &[FromCpu]) -> Vec<libc::sock_filter> {

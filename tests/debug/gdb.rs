@@ -331,6 +331,72 @@ fn what_cannot_be_is_said() {
     );
 }
 
+/// Changes the process as a damaged core file would be, and looks at it: `damaged` changes one word of the newest
+/// chunk of goroutines, `unlinked` the place where the stack of goroutine 2 begins.
+const DAMAGE: &str = r#"
+registry = Registry()
+place = next(place for place in registry.places if registry.magic(place) == MAGIC)
+newest = words(place + len(MAGIC), 1)[0]
+
+def damage(at, value, commands):
+    before = words(at, 1)[0]
+    gdb.selected_inferior().write_memory(at, struct.pack("<Q", value))
+    for command in commands:
+        try:
+            gdb.execute(command)
+        except gdb.error as e:
+            gdb.write(f"error: {e}\n")
+    gdb.selected_inferior().write_memory(at, struct.pack("<Q", before))
+
+def damaged(field, value):
+    damage(newest + 8 * ["next", "base", "slot_bytes", "n_cut"].index(field), value, ["info goroutines"])
+
+def unlinked():
+    goroutine = one(2)
+    base, slot_bytes, n_cut = words(newest + 8, 3)
+    id_at, out_at = goroutine.offsets["id"], goroutine.offsets["out"]
+    slot = next(at for at in range(base, base + slot_bytes * n_cut, slot_bytes) if words(at + id_at, 1)[0] == 2)
+    damage(slot + out_at, 0x1000 | goroutine.offsets["linked"], ["goroutine 2", "goroutine 2 bt", "goroutine all bt"])
+
+damaged("next", newest)
+damaged("next", 8)
+damaged("base", 8)
+damaged("slot_bytes", 0)
+damaged("n_cut", 1 << 60)
+unlinked()
+"#;
+
+/// A core file that was cut off, or a process that has written where it should not: as much as can be read is
+/// shown, once, and the rest is named.
+#[test]
+fn damaged_memory_is_named() {
+    let _guard = util::hang_guard();
+    let folder = TempDir::new();
+    let script = folder.path().join("damage.py");
+    std::fs::write(&script, DAMAGE).unwrap();
+    let commands = [&*format!("source {}", script.display())];
+    let Some(text) = of_live("damaged_memory_is_named", "2", &commands) else {
+        return;
+    };
+    assert_has(
+        &text,
+        &[
+            "the list of chunks is damaged: it comes to the one at 0x",
+            "the chunk of goroutines at 0x8, and those after it, cannot be read, so",
+            "goroutines at 0x8 cannot be read, so",
+            " slots of 0 bytes, so",
+            "is damaged: it has 1152921504606846976 slots of ",
+            "error: the stack of goroutine 2 cannot be read: Cannot access memory at address 0x10",
+            "goroutine 2 [chan receive], spawned at tests/debug/gdb.rs:",
+            "    its stack cannot be read: Cannot access memory at address 0x10",
+            "gdb::waits_for_a_message\n",
+        ],
+    );
+    let n_listed = text.matches("5 goroutines: ").count();
+    let n_unlisted = text.matches("no goroutines\n").count();
+    assert_eq!((n_listed, n_unlisted), (2, 3), "{text}");
+}
+
 #[test]
 fn a_core_of_a_deadlock() {
     let die = |child: &mut Subject| child.kill(libc::SIGABRT);

@@ -901,7 +901,7 @@ fn a_run_ends_with_waits_for_children() {
     let census = util::Census::default();
     let mut pids = Vec::new();
     util::runtime(2).run(|| {
-        for i in 0..4 {
+        for _ in 0..4 {
             let mut child = Command::new("sleep")
                 .arg("1000")
                 .stdout(Stdio::piped())
@@ -912,10 +912,7 @@ fn a_run_ends_with_waits_for_children() {
             let member = census.member();
             spawn(move || {
                 let _member = member;
-                match i % 2 {
-                    0 => drop(child.wait()),
-                    _ => drop(child.wait_with_output()),
-                }
+                drop(child.wait());
                 unreachable!("the child sleeps");
             });
         }
@@ -1024,6 +1021,35 @@ fn the_end_of_a_run_kills_children() {
     });
     for end in &mut ends {
         assert_eq!(end.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+/// No handle is left to a child whose end a call awaits that takes it, or has started it.
+#[test]
+fn the_end_of_a_run_kills_children_to_which_it_leaves_no_handle() {
+    let _guard = util::hang_guard();
+    let mut readers = util::runtime(2).run(|| {
+        [0, 1, 2].map(|way| {
+            let (mut reader, stderr) = std::io::pipe().unwrap();
+            spawn(move || {
+                let mut command = sh("echo >&2; exec sleep 1000");
+                command.stdout(Stdio::piped()).stderr(stderr);
+                match way {
+                    0 => drop(command.output()),
+                    1 => drop(command.status()),
+                    _ => drop(command.spawn().unwrap().wait_with_output()),
+                }
+            });
+            windlass::blocking(|| reader.read_exact(&mut [0])).unwrap();
+            reader
+        })
+    });
+    for reader in &mut readers {
+        assert_eq!(
+            reader.read(&mut [0]).unwrap(),
+            0,
+            "it holds the pipe until it is dead"
+        );
     }
 }
 

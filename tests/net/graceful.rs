@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,8 +12,8 @@ use socket2::{Domain, Socket, Type};
 #[cfg(feature = "sim")]
 use crate::util::PROMISE;
 use crate::util::{
-    child_case, child_passes, hang_guard, has_rings, is_simulated, much, run, set_nofile_limit,
-    wait_until,
+    child_case, child_command, child_passes, hang_guard, has_rings, is_simulated, much, run,
+    set_nofile_limit, wait_until,
 };
 use windlass::channel::{Receiver, Sender, bounded};
 use windlass::context::{self, Context, Error};
@@ -585,6 +586,69 @@ fn accepts_fail_for_want_of_descriptors_and_go_on() {
     });
 }
 
+/// Whether the socket has a filter.
+fn has_filter(socket: &impl AsRawFd) -> bool {
+    let mut n_instructions: libc::socklen_t = 0;
+    // SAFETY: with a length of 0 the kernel writes the length only.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_GET_FILTER,
+            std::ptr::null_mut(),
+            &raw mut n_instructions,
+        )
+    };
+    assert_eq!(asked, 0);
+    n_instructions > 0
+}
+
+/// As with socket activation: the listener outlives the process that serves it, in another one.
+#[test]
+fn a_process_that_is_killed_while_it_stops_leaves_a_listener_that_accepts() {
+    let name = "a_process_that_is_killed_while_it_stops_leaves_a_listener_that_accepts";
+    if child_case().is_some() {
+        let given = io::stdin().as_fd().try_clone_to_owned().unwrap();
+        let listener = TcpListener::from(std::net::TcpListener::from(given));
+        let server = Graceful::with_grace(FOREVER);
+        server.stop();
+        return run(1, || {
+            loop {
+                let listener = listener.try_clone().unwrap();
+                server.serve(listener, |_, _| {}).unwrap();
+            }
+        });
+    }
+    let _guard = hang_guard();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    loop {
+        let given = OwnedFd::from(listener.try_clone().unwrap());
+        let mut child = child_command(name, "").stdin(given).spawn().unwrap();
+        while !has_filter(&listener) {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Else it was killed between two stops.
+        if has_filter(&listener) {
+            break;
+        }
+    }
+    run(2, || {
+        let server = Graceful::new();
+        let serving = server.clone();
+        let ended = spawn(move || {
+            serving.serve(TcpListener::from(listener), |stream, member| {
+                echo(stream, member).unwrap();
+            })
+        });
+        ask(&mut TcpStream::connect(addr).unwrap(), 7);
+        server.stop();
+        ended.join().unwrap().unwrap();
+    });
+}
+
 /// In simulations the times are exact.
 #[cfg(feature = "sim")]
 #[test]
@@ -666,5 +730,6 @@ crate::inside::tests! {
     members_of_ones_own: "it uses threads",
     stops_race_with_connections,
     accepts_fail_for_want_of_descriptors_and_go_on: "it has a process of its own",
+    a_process_that_is_killed_while_it_stops_leaves_a_listener_that_accepts: "it has a process of its own",
     grace_and_limit_in_virtual_time: "it makes simulations of its own",
 }

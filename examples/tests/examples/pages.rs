@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, ExitCode, Stdio, Termination};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ type Page = (&'static str, fn() -> ExitCode);
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
-/// Less than any page gives a connection after the stop.
-const GRACE: Duration = Duration::from_millis(250);
+/// How long clients go on asking after the signal.
+const LATE: Duration = Duration::from_millis(250);
 /// Less than any page waits for connections that do not end.
 const IN_TIME: Duration = Duration::from_secs(9);
 
@@ -128,13 +128,24 @@ fn listens_at(pid: u32) -> Option<SocketAddr> {
     })
 }
 
-/// Sends a line and reads its answer: the same, or in capitals.
-fn ask(stream: &mut TcpStream) -> io::Result<()> {
+/// Sends a line, over a new connection if there is none.
+fn send(kept: Option<TcpStream>, addr: SocketAddr) -> io::Result<TcpStream> {
+    let mut stream = kept.map_or_else(|| TcpStream::connect(addr), Ok)?;
     stream.write_all(b"a line\n")?;
+    Ok(stream)
+}
+
+/// Reads the answer: the same, or in capitals.
+fn receive(stream: &mut TcpStream) -> io::Result<()> {
     let mut answer = [0; 7];
     stream.read_exact(&mut answer)?;
     assert!(answer.eq_ignore_ascii_case(b"a line\n"), "{answer:?}");
     Ok(())
+}
+
+fn ask(stream: &mut TcpStream) -> io::Result<()> {
+    stream.write_all(b"a line\n")?;
+    receive(stream)
 }
 
 /// Clients that ask until the server has gone: each over one connection, or over one for each request.
@@ -154,34 +165,25 @@ fn signal_under_load(name: &'static str, signal: i32) {
         Arc::new(AtomicUsize::new(0)),
         Arc::new(AtomicBool::new(false)),
     );
-    // When the signal was sent.
-    let sent: Arc<Mutex<Option<Instant>>> = Arc::default();
+    // Whether requests may come too late. A client holds it while it sends one, so that the signal follows
+    // all the requests that must be answered.
+    let may_be_late = Arc::new(RwLock::new(false));
     let addr = program.addr;
     let clients: Vec<_> = (0..16)
         .map(|i| {
-            let (n_answers, is_over, sent) = (n_answers.clone(), is_over.clone(), sent.clone());
+            let (n_answers, is_over) = (Arc::clone(&n_answers), Arc::clone(&is_over));
+            let may_be_late = Arc::clone(&may_be_late);
             thread::spawn(move || {
                 let mut kept = None;
                 while !is_over.load(Ordering::SeqCst) {
-                    let Some(mut stream) = kept.take().or_else(|| TcpStream::connect(addr).ok())
-                    else {
-                        return Ok(());
-                    };
-                    let asked = Instant::now();
-                    match ask(&mut stream) {
-                        Ok(()) => _ = n_answers.fetch_add(1, Ordering::SeqCst),
-                        Err(error) => {
-                            // A connection that is idle for longer than the grace is closed.
-                            let sent = sent.lock().unwrap();
-                            return match *sent {
-                                Some(sent) if asked > sent + GRACE => Ok(()),
-                                _ => Err(error),
-                            };
-                        }
+                    let state = may_be_late.read().unwrap();
+                    let (stream, is_late) = (send(kept.take(), addr), *state);
+                    drop(state);
+                    match stream.and_then(|mut stream| receive(&mut stream).map(|()| stream)) {
+                        Err(error) => return if is_late { Ok(()) } else { Err(error) },
+                        Ok(stream) => kept = (i % 2 == 0).then_some(stream),
                     }
-                    if i % 2 == 0 {
-                        kept = Some(stream);
-                    }
+                    n_answers.fetch_add(1, Ordering::SeqCst);
                 }
                 Ok(())
             })
@@ -193,9 +195,10 @@ fn signal_under_load(name: &'static str, signal: i32) {
     while n_answers.load(Ordering::SeqCst) < 500 {
         thread::yield_now();
     }
-    *sent.lock().unwrap() = Some(Instant::now());
+    *may_be_late.write().unwrap() = true;
     program.signal(signal);
-    thread::sleep(GRACE);
+    // They ask while the server ends, too.
+    thread::sleep(LATE);
     is_over.store(true, Ordering::SeqCst);
     for client in clients {
         let lost = client.join().unwrap();
