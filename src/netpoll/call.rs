@@ -123,12 +123,14 @@ impl Request {
             } => received(
                 len as usize,
                 recv_as_if_blocking(fd, flags, announced, || {
-                    retry(|| socket::recv_now(borrow(fd), buf, len as usize, flags))
+                    // SAFETY: by this function's contract.
+                    retry(|| unsafe { socket::recv_now(borrow(fd), buf, len as usize, flags) })
                 }),
             ),
             Request::RecvMsg { fd, msg, flags } => {
                 let r = recv_as_if_blocking(fd, flags, announced, || {
-                    retry(|| socket::recvmsg_now(borrow(fd), msg, flags))
+                    // SAFETY: by this function's contract.
+                    retry(|| unsafe { socket::recvmsg_now(borrow(fd), msg, flags) })
                 });
                 came_to(r)
             }
@@ -142,13 +144,18 @@ impl Request {
                 let bytes = unsafe { std::slice::from_raw_parts(buf, len as usize) };
                 came_to(retry(|| socket::send_now(borrow(fd), bytes)))
             }
-            Request::SendMsg { fd, msg } => came_to(retry(|| socket::sendmsg_now(borrow(fd), msg))),
+            Request::SendMsg { fd, msg } => {
+                // SAFETY: by this function's contract.
+                came_to(retry(|| unsafe { socket::sendmsg_now(borrow(fd), msg) }))
+            }
             Request::Accept { fd, addr, len } => {
-                let r = retry(|| socket::accept_now(borrow(fd), addr.cast(), len));
+                // SAFETY: by this function's contract.
+                let r = retry(|| unsafe { socket::accept_now(borrow(fd), addr.cast(), len) });
                 accepted(fd, announced, r)
             }
             Request::Connect { fd, addr, len } => {
-                connected(socket::connect_now(borrow(fd), addr, len))
+                // SAFETY: by this function's contract.
+                connected(unsafe { socket::connect_now(borrow(fd), addr, len) })
             }
             Request::PollAdd { fd, events } => {
                 match retry(|| socket::poll_now(borrow(fd), events as i16)) {
@@ -249,24 +256,34 @@ fn whole(buf: *mut u8, len: u32) -> libc::iovec {
     }
 }
 
-fn read(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
+/// # Safety
+///
+/// The buffers are valid for writes.
+unsafe fn read(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
     let fd = borrow(fd);
-    match retry(|| file::readv_now(fd, iov, offset as i64)) {
+    // SAFETY: by this function's contract, here and below.
+    match retry(|| unsafe { file::readv_now(fd, iov, offset as i64) }) {
         Err(e) if cannot_tell(&e, file::denies_readv_now) => {
             when_it_shows(fd, libc::POLLIN, announced, || {
-                file::readv_at(fd, iov, offset as i64)
+                // SAFETY: as above.
+                unsafe { file::readv_at(fd, iov, offset as i64) }
             })
         }
         r => came_to(r),
     }
 }
 
-fn write(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
+/// # Safety
+///
+/// The buffers are valid for reads.
+unsafe fn write(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
     let fd = borrow(fd);
-    match retry(|| file::writev_now(fd, iov, offset as i64)) {
+    // SAFETY: by this function's contract, here and below.
+    match retry(|| unsafe { file::writev_now(fd, iov, offset as i64) }) {
         Err(e) if cannot_tell(&e, file::denies_writev_now) => {
             when_it_shows(fd, libc::POLLOUT, announced, || {
-                file::writev_at(fd, &[short(iov)], offset as i64)
+                // SAFETY: as above, of a part of the first buffer.
+                unsafe { file::writev_at(fd, &[short(iov)], offset as i64) }
             })
         }
         r => came_to(r),

@@ -215,7 +215,8 @@ impl Fd {
     fn recv_to_heap(&self) -> io::Result<RecvBuf> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         let ptr = bytes.as_mut_ptr();
-        let r = retry(|| socket::recv_now(self.as_fd(), ptr, SLOT_BYTES, 0));
+        // SAFETY: the vector has that capacity.
+        let r = retry(|| unsafe { socket::recv_now(self.as_fd(), ptr, SLOT_BYTES, 0) });
         let n = *r.as_ref().unwrap_or(&0);
         // If the buffer is full, the socket most likely has more.
         self.set_maybe_readable(n == SLOT_BYTES);
