@@ -80,11 +80,11 @@ const DOORS: &[(&str, &[&str])] = &[
             // Its structures, for the simulated kernel.
             "crates/explorer/src/kernel.rs",
             "crates/explorer/src/poller.rs",
+            "crates/sys/src/probe.rs",
+            "crates/sys/src/request.rs",
             "src/netpoll/dispatch_events.rs",
             "src/netpoll/pool.rs",
-            "src/netpoll/probe.rs",
             "src/netpoll/ring.rs",
-            "src/netpoll/sqe.rs",
             // The doctor asks what a ring could do, and runs nothing on it.
             "topology/src/doctor/uring.rs",
         ],

@@ -27,11 +27,11 @@ use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::netpoll::multishot_poll::MultishotPoll;
-use crate::netpoll::op::Interest;
 use crate::race;
 use crate::sched::wait::{cancel, current_context};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::{is_would_block, retry};
+use crate::sys::request::Interest;
 use crate::sys::{file, socket};
 
 /// Timeouts and deadlines belong to the socket, so clones share them.

@@ -20,9 +20,9 @@ use super::op::{self, Deadline};
 use super::waits::Waits;
 use crate::g::header::GRef;
 use crate::netpoll::pool::{self, BufferRing, SLOT_BYTES};
-use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::errno::{is_would_block, retry};
+use crate::sys::request::{Request, left_something};
 use crate::sys::socket;
 
 /// Received bytes in a buffer that the runtime provides. Returned by `recv_owned` of a stream, for
@@ -182,7 +182,7 @@ impl Fd {
     ) -> io::Result<RecvBuf> {
         let request = Request::RecvPooled {
             fd: self.as_fd().as_raw_fd(),
-            pool: Arc::as_ptr(&pool),
+            pool: Arc::as_ptr(&pool).cast(),
             group: pool.group(),
             poll_first: !self.maybe_readable(),
         };

@@ -25,10 +25,10 @@ use super::ready;
 use super::waits::Waits;
 use crate::g::header::GRef;
 use crate::netpoll::multishot_poll::MultishotPoll;
-use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::errno::{is_would_block, retry};
+use crate::sys::request::{Request, left_something};
 use crate::sys::{clock, socket};
 use crate::util::chaos::{self, Point};
 

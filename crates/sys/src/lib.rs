@@ -36,3 +36,7 @@ pub mod signal;
 pub mod socket;
 pub mod uring;
 pub mod wrap;
+pub mod probe;
+pub mod request;
+pub mod call;
+pub mod mounts;

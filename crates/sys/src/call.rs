@@ -12,18 +12,16 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::op::Interest;
-use super::sqe::{Buffers, Request};
-use crate::race;
-use crate::sys::errno::retry;
-use crate::sys::{file, socket};
+use crate::errno::retry;
+use crate::request::{Buffers, Interest, Request};
+use crate::{file, race, socket};
 
 /// The result that means "make a blocking call"; no error number is so large.
-pub(crate) const MUST_BLOCK: i32 = -0x1000_0000;
+pub const MUST_BLOCK: i32 = -0x1000_0000;
 
 /// The result that means "reported ready, but the attempt found nothing, and it still is": the
-/// goroutine waits for its descriptor by itself (`poll::waits`).
-pub(crate) const IN_VAIN: i32 = -0x1000_0001;
+/// goroutine waits for its descriptor by itself.
+pub const IN_VAIN: i32 = -0x1000_0001;
 
 /// The flag of a receive's completion for "there is more" (`IORING_CQE_F_SOCK_NONEMPTY`).
 const SOCK_NONEMPTY: u32 = 1 << 2;
@@ -32,10 +30,12 @@ const LARGE: usize = 4096;
 
 /// How a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub enum Class {
     /// By attempts, when the descriptor is ready.
     Waits {
+        /// The descriptor.
         fd: i32,
+        /// Its readiness for what.
         direction: Interest,
         /// Whether an attempt is worthwhile before the descriptor is polled.
         at_once: bool,
@@ -46,9 +46,10 @@ pub(crate) enum Class {
 
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub enum Attempt {
     /// The result as a ring would give it: a length or descriptor, or a negated error
     /// number; and the completion's flags.
+    #[allow(missing_docs, reason = "named above")]
     Done { result: i32, flags: u32 },
     /// The descriptor is not ready; epoll reports when it is.
     NotReady,
@@ -59,7 +60,7 @@ pub(crate) enum Attempt {
 impl Request {
     /// Tells the race detector of the bytes that the caller is about to move by this request, until the drop.
     #[inline]
-    pub(crate) fn moves_bytes(&self) -> Option<race::Receives> {
+    pub fn moves_bytes(&self) -> Option<race::Receives> {
         match self.class() {
             Class::Waits {
                 direction: Interest::Write,
@@ -74,7 +75,7 @@ impl Request {
     }
 
     /// How the request is carried out.
-    pub(crate) fn class(&self) -> Class {
+    pub fn class(&self) -> Class {
         let waits = |fd, direction, at_once| Class::Waits {
             fd,
             direction,
@@ -100,7 +101,7 @@ impl Request {
     }
 
     /// The events that a poll waits for; 0 for other requests.
-    pub(crate) fn polled_events(&self) -> u32 {
+    pub fn polled_events(&self) -> u32 {
         match *self {
             Request::PollAdd { events, .. } => events,
             _ => 0,
@@ -113,7 +114,7 @@ impl Request {
     /// # Safety
     ///
     /// The memory that the request points at is valid, and not used by others during the call.
-    pub(crate) unsafe fn attempt(&self, announced: bool) -> Attempt {
+    pub unsafe fn attempt(&self, announced: bool) -> Attempt {
         match *self {
             Request::Recv {
                 fd,
@@ -179,12 +180,12 @@ impl Request {
     }
 
     /// Whether the request is itself a single attempt, which fails instead of waiting.
-    pub(crate) fn is_one_attempt(&self) -> bool {
+    pub fn is_one_attempt(&self) -> bool {
         matches!(*self, Request::Recv { flags, .. } if flags & libc::MSG_DONTWAIT != 0)
     }
 
     /// The request as a blocking call, if its descriptor is or may be a file's.
-    pub(crate) fn blocking(&self) -> Option<Blocking> {
+    pub fn blocking(&self) -> Option<Blocking> {
         let is_files = matches!(self, Request::Read { .. } | Request::Write { .. })
             || self.class() == Class::Blocks;
         is_files.then_some(Blocking(*self))
@@ -193,7 +194,7 @@ impl Request {
 
 /// A request to be carried out by a blocking call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocking(Request);
+pub struct Blocking(Request);
 
 // SAFETY: a request is addresses and numbers; the contract of `run` says when what they point at
 // may be used.
@@ -205,7 +206,7 @@ impl Blocking {
     /// # Safety
     ///
     /// The memory that the request points at is valid, and not used by others during the call.
-    pub(crate) unsafe fn run(self) -> i32 {
+    pub unsafe fn run(self) -> i32 {
         let r = match self.0 {
             Request::Read { fd, bufs, offset } => {
                 // SAFETY: by this function's contract.
