@@ -9,8 +9,6 @@
 //! this file, and other files `no_*.rs` in that of files that know a bubble. Their types have no
 //! values, so nothing is left of an `if let` on them.
 
-use std::time::{Instant, SystemTime};
-
 pub(crate) use inside::{Bubble, current};
 pub(crate) use windlass_world::{draw, inside, log, messages, net, strategy, tally};
 
@@ -18,24 +16,6 @@ pub(crate) use windlass_world::{draw, inside, log, messages, net, strategy, tall
 #[inline(always)]
 pub(crate) fn is_inside() -> bool {
     current().is_some()
-}
-
-/// The virtual time of the calling thread's bubble, in nanoseconds; `None` outside.
-#[inline(always)]
-pub(crate) fn now_ns() -> Option<u64> {
-    current().map(Bubble::now_ns)
-}
-
-/// The virtual time in `std`'s type.
-#[inline(always)]
-pub(crate) fn now() -> Option<Instant> {
-    current().map(Bubble::now)
-}
-
-/// The virtual time of day of the calling thread's bubble; `None` outside.
-#[inline(always)]
-pub(crate) fn time_of_day() -> Option<SystemTime> {
-    current().map(Bubble::time_of_day)
 }
 
 /// A number below `n`, which is not 0, drawn from the seed of the calling thread's bubble; `None`

@@ -159,14 +159,8 @@ struct GuideSimulation;
 pub use windlass_explorer as explore;
 mod target;
 mod loom;
-#[cfg_attr(
-    not(all(feature = "race", target_arch = "x86_64")),
-    path = "no_race.rs"
-)]
-mod race;
 #[cfg_attr(not(feature = "sim"), path = "no_bubble.rs")]
 mod bubble;
-mod sys;
 mod util;
 mod lock;
 mod config;
@@ -207,5 +201,6 @@ pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, join, offload, scope, sleep, spawn, yield_now};
 #[cfg(feature = "macros")]
 pub use windlass_macros::{main, test};
+use windlass_sys::{self as sys, race};
 #[doc(inline)]
 pub use windlass_topology as topology;

@@ -1,7 +1,5 @@
 //! In the place of `bubble` without the feature `sim`: no thread is in a bubble.
 
-use std::time::{Instant, SystemTime};
-
 /// Makes a type without values, with methods that nothing can call.
 macro_rules! absent {
     ($name:ident { $(fn $method:ident($($param:ty),*) $(-> $result:ty)?;)* }) => {
@@ -34,21 +32,6 @@ pub(crate) mod tally {
 #[inline(always)]
 pub(crate) fn is_inside() -> bool {
     false
-}
-
-#[inline(always)]
-pub(crate) fn now_ns() -> Option<u64> {
-    None
-}
-
-#[inline(always)]
-pub(crate) fn now() -> Option<Instant> {
-    None
-}
-
-#[inline(always)]
-pub(crate) fn time_of_day() -> Option<SystemTime> {
-    None
 }
 
 #[inline(always)]

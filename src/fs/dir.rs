@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use super::memory::{EntriesInMemory, EntryInMemory};
 use super::metadata::Metadata;
-use super::mounts;
 use super::section::{at_path, choose};
 use crate::sched::wait::offload::offload_unless_locked;
 use crate::sys::errno::retry;
+use crate::sys::mounts;
 
 /// Iterator over the entries of a directory, without `.` and `..`. Created by [`read_dir`].
 ///

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use super::mounts;
 use crate::sys::file;
+use crate::sys::mounts;
 
 /// How calls on a file wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

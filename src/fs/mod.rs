@@ -76,7 +76,6 @@ macro_rules! on_simulated_file {
     };
 }
 
-mod mounts;
 mod section;
 mod kind;
 mod aligned;

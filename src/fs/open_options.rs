@@ -25,12 +25,12 @@ use std::path::Path;
 use super::fifo;
 use super::file::File;
 use super::section::at_path;
-use crate::netpoll::sqe::Request;
 use crate::poll::op;
 use crate::sched::wait::offload::is_locked;
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::sleep;
 use crate::sys::clock::NEVER;
+use crate::sys::request::Request;
 
 /// Options for opening a file: `std::fs::OpenOptions`, with the methods of its `OpenOptionsExt`.
 ///

@@ -6,13 +6,13 @@
 use std::io;
 use std::path::Path;
 
-use super::mounts;
 use crate::bubble;
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::handoff;
 use crate::sched::wait::offload::offload_unless_locked;
 use crate::sched::wait::points::{self, Cancelled};
 use crate::sys::errno::retry;
+use crate::sys::mounts;
 
 /// Yields if the goroutine has run for 200 µs and others wait. Called before each such call, so
 /// that no result is lost if the goroutine unwinds here.

@@ -33,7 +33,6 @@ use super::memory::Handle;
 use super::section::{check_before_call, choose};
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::netpoll::sqe::{Buffers, HERE, Request};
 use crate::poll::bytes::{self, Stream};
 use crate::poll::op;
 use crate::poll::socket::{MAX_BUFFERS, MAX_LEN};
@@ -42,6 +41,7 @@ use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::file::{self as sys_file, read_cached};
+use crate::sys::request::{Buffers, HERE, Request};
 
 /// Copies of at least this many bytes are made in a blocking section, because they take long.
 const LONG_COPY: usize = 64 * 1024;

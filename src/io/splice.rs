@@ -90,9 +90,7 @@ impl<'a> End<'a> {
     /// has found out.
     fn read(self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
-            End::Socket(fd) => {
-                retry(|| socket::recv_now(fd.as_fd(), buf.as_mut_ptr(), buf.len(), 0))
-            }
+            End::Socket(fd) => retry(|| socket::recv_into_now(fd.as_fd(), buf)),
             End::Pipe(fd) => bytes::read(Stream::of_pipe(fd), buf),
         }
     }

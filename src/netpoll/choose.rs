@@ -8,9 +8,9 @@ use std::io;
 
 use super::epoll::Epoll;
 use super::poller::Poller;
-use super::probe;
-use super::ring::Features;
 use super::ring::Ring;
+use crate::sys::probe;
+use crate::sys::probe::Features;
 
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 

@@ -18,10 +18,10 @@ use super::counts::Counts;
 use super::multishot_poll::{self, Event, MultishotPoll, RingThread};
 use super::op::Op;
 use super::ring::{Ring, TAG_MULTISHOT_POLL, TAGS};
-use super::sqe;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::loom::native::atomic::Ordering;
+use crate::sys::request;
 use crate::util::prefetch::prefetch_bytes;
 
 /// How many events ahead memory is prefetched: that of the event's poll, and that of its waiter,
@@ -55,7 +55,7 @@ impl Ring {
         }
         // The ring's own reference, released at the last completion.
         std::mem::forget(Arc::clone(poll));
-        let entry = sqe::multishot_poll(fd, multishot_poll::EVENTS).user_data(name);
+        let entry = request::multishot_poll(fd, multishot_poll::EVENTS).user_data(name);
         counts.begin_armed();
         // SAFETY: the caller holds the P, and the entry points at nothing.
         unsafe { self.push(counts, &entry, now_ns, ready) };

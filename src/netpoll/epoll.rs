@@ -23,17 +23,17 @@ use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::call::{Attempt, Class, IN_VAIN, MUST_BLOCK};
 use super::counts::Counts;
-use super::op::{Interest, Op, OwnerKind, WaiterLink};
-use super::sqe::Request;
+use super::op::{Op, OwnerKind, WaiterLink};
 use super::waiters::{UNANNOUNCED, Waiters};
 use crate::g::list::GList;
 use crate::g::status::WaitId;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicI32, Ordering};
+use crate::sys::call::{Attempt, Class, IN_VAIN, MUST_BLOCK};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::epoll::{self, Event, NO_EVENT};
+use crate::sys::request::{Interest, Request};
 use crate::sys::socket;
 use crate::util::ladder;
 

@@ -5,18 +5,15 @@
 //! M.
 //!
 //! `poller` is the interface; `ring` and `epoll` implement it. `choose` picks one of them from what
-//! `probe` finds.
+//! `sys::probe` finds.
 
 pub(crate) mod pool;
-pub(crate) mod sqe;
 pub(crate) mod poll_desc;
 pub(crate) mod op;
 pub(crate) mod multishot_poll;
 pub(crate) mod counts;
 pub(crate) mod ring;
 mod dispatch_events;
-pub(crate) mod probe;
-pub(crate) mod call;
 pub(crate) mod waiters;
 pub(crate) mod epoll;
 pub(crate) mod poller;

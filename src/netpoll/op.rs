@@ -35,12 +35,12 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
 use super::poll_desc::SeenEvents;
-use super::sqe::Request;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
 use crate::loom::after_seq_cst;
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::loom::oracle;
+use crate::sys::request::{Interest, Request};
 
 /// The kernel-internal error "interrupted by a signal, restart". Some operations let it through.
 pub(crate) const ERESTARTSYS: i32 = 512;
@@ -100,15 +100,6 @@ pub(crate) struct WaiterLink {
     pub(crate) next: *const Op,
     /// The list that it is in, if any.
     pub(crate) list: Option<(i32, Interest)>,
-}
-
-/// The reason why an operation waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Interest {
-    Read,
-    Write,
-    /// A set of events of its own: a poll.
-    Events,
 }
 
 impl Op {

@@ -12,13 +12,13 @@ use super::epoll::Epoll;
 use super::multishot_poll::{MultishotPoll, RingThread};
 use super::op::{Op, OwnerKind};
 use super::pool::BufferRing;
-use super::probe;
 use super::ring::Ring;
-use super::sqe::Request;
 use crate::config::BATCHES_FROM;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
 use crate::sys::clock::{self, NEVER};
+use crate::sys::probe;
+use crate::sys::request::Request;
 use crate::sys::uring::sync_cancel;
 
 /// The implementation. The tag comes first, beside the counts, as it is read as often as they are.

@@ -24,30 +24,26 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+#[cfg(not(explore))]
+use io_uring::IoUring;
 use io_uring::cqueue;
 use io_uring::squeue::Entry;
-#[cfg(not(explore))]
-use io_uring::{Builder, IoUring};
 
 use super::counts::Counts;
 use super::multishot_poll::MultishotPoll;
 use super::op::Op;
 use super::pool::BufferRing;
-use super::sqe::{self, Request};
 use crate::g::list::GList;
 use crate::loom::native::atomic::{AtomicI32, AtomicU32, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::mmap;
+use crate::sys::probe::{COMPLETIONS, ENTRIES, Features, builder};
+use crate::sys::request::{self, Request};
 use crate::sys::uring::{self, SharedWords, send_msg_ring};
 use crate::sys::{epoll, file};
 #[cfg(explore)]
-use windlass_explorer::{IoUring, RingBuilder as Builder};
-
-/// Submission entries a P may queue before it must flush.
-pub(crate) const ENTRIES: u32 = 256;
-/// Completions that may be unread before the kernel moves further ones to its overflow list.
-const COMPLETIONS: u32 = 4096;
+use windlass_explorer::IoUring;
 
 /// The most events of multishot polls that are buffered; further ones wait in the completion queue.
 const PENDING_AT_MOST: usize = COMPLETIONS as usize;
@@ -79,17 +75,6 @@ struct GetEventsArg {
     sigmask_sz: u32,
     min_wait_usec: u32,
     ts: u64,
-}
-
-/// The set-up that every ring of the runtime shares.
-pub(crate) fn builder() -> Builder {
-    let mut b = IoUring::builder();
-    b.dontfork()
-        .setup_coop_taskrun()
-        .setup_taskrun_flag()
-        .setup_submit_all()
-        .setup_cqsize(COMPLETIONS);
-    b
 }
 
 /// The sizes of a ring's sampled parts: completions, submissions.
@@ -168,15 +153,6 @@ fn send_wake(mut send: impl FnMut() -> io::Result<()>) {
             _ => return,
         }
     }
-}
-
-/// The abilities of a runtime's rings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Features {
-    /// Wake a ring by message from any thread (Linux 6.13); else by eventfd.
-    pub(crate) msg_wake: bool,
-    /// Idle waits need not count as waiting for a disk (Linux 6.15).
-    pub(crate) no_iowait: bool,
 }
 
 /// A ring, owned by the M that holds its P.
@@ -580,7 +556,7 @@ impl Ring {
         self.n_eventfd_reads.set(n);
         let name = (n * (TAGS + 1)) | TAG_EVENTFD;
         self.eventfd_read.set(name);
-        let entry = sqe::read_eventfd(fd, self.eventfd_buf.get()).user_data(name);
+        let entry = request::read_eventfd(fd, self.eventfd_buf.get()).user_data(name);
         let mut ready = GList::new();
         // SAFETY: the buffer is the ring's own and lives as long as the ring.
         unsafe { self.push(counts, &entry, 0, &mut ready) };
@@ -593,7 +569,7 @@ impl Ring {
     pub(crate) fn adopt(&self, counts: &Counts, ready: &mut GList) {
         let name = self.eventfd_read.replace(0);
         if name != 0 {
-            let entry = sqe::cancel(name).user_data(TAG_ANSWER);
+            let entry = request::cancel(name).user_data(TAG_ANSWER);
             // SAFETY: the entry of a cancel holds no pointer.
             unsafe { self.push(counts, &entry, 0, ready) };
         }
@@ -604,7 +580,7 @@ impl Ring {
     /// Asks the kernel to cancel everything in flight. A cancelled operation completes with
     /// ECANCELED; one that cannot be cancelled completes in its own time.
     pub(crate) fn cancel_all(&self, counts: &Counts, ready: &mut GList) {
-        let entry = sqe::cancel_all().user_data(TAG_ANSWER);
+        let entry = request::cancel_all().user_data(TAG_ANSWER);
         // SAFETY: the entry of a cancel holds no pointer.
         unsafe { self.push(counts, &entry, 0, ready) };
     }

@@ -16,38 +16,12 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::op::{Interest, Op};
+use super::op::Op;
+use crate::sys::request::{Interest, READ_EVENTS, WRITE_EVENTS};
 
 /// In place of a descriptor: operations that no event announces, and that are retried after a
 /// while.
 pub(crate) const UNANNOUNCED: i32 = -1;
-
-/// Events after which an operation of a direction is attempted. An error or a hang-up, which epoll
-/// always reports, counts for both.
-const READ_EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
-const WRITE_EVENTS: u32 = libc::EPOLLOUT as u32;
-const BOTH_EVENTS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
-
-impl Interest {
-    /// The `poll(2)` events to wait for, for an operation of this direction.
-    pub(crate) fn poll_events(self) -> u32 {
-        match self {
-            Interest::Read => libc::POLLIN as u32,
-            Interest::Write => libc::POLLOUT as u32,
-            Interest::Events => (libc::POLLIN | libc::POLLOUT) as u32,
-        }
-    }
-
-    /// Whether one of `events` may have made this direction ready.
-    pub(crate) fn is_in(self, events: u32) -> bool {
-        let own = match self {
-            Interest::Read => READ_EVENTS,
-            Interest::Write => WRITE_EVENTS,
-            Interest::Events => u32::MAX,
-        };
-        events & (own | BOTH_EVENTS) != 0
-    }
-}
 
 #[derive(Debug, Default)]
 struct List {

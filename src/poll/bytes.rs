@@ -16,15 +16,15 @@ use super::ready;
 use super::socket::{MAX_BUFFERS, MAX_LEN};
 use super::waits::Waits;
 use crate::g::header::GRef;
-use crate::netpoll::call::Attempt;
-use crate::netpoll::sqe::{Buffers, HERE, Request};
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::points;
 use crate::sched::wait::sleep;
 use crate::sched::wait::{current_context, handoff};
+use crate::sys::call::Attempt;
 use crate::sys::clock::NEVER;
 use crate::sys::errno::is_would_block;
 use crate::sys::file;
+use crate::sys::request::{Buffers, HERE, Request};
 
 /// A descriptor that bytes are read from or written to.
 #[derive(Clone, Copy, Debug)]

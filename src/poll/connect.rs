@@ -11,7 +11,6 @@ use super::op;
 use super::op::Deadline;
 use super::ready;
 use crate::g::header::GRef;
-use crate::netpoll::sqe::Request;
 use crate::sched::types::current;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
@@ -19,6 +18,7 @@ use crate::sched::wait::points;
 use crate::sched::wait::sleep;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::retry;
+use crate::sys::request::Request;
 use crate::sys::socket;
 use crate::sys::uring::sync_cancel_all_of;
 use crate::util::ladder;
@@ -63,7 +63,8 @@ impl Fd {
             (&raw mut storage).cast::<libc::sockaddr_storage>(),
             &raw mut len,
         );
-        let now = || retry(|| socket::accept_now(self.as_fd(), addr, addr_len));
+        // SAFETY: the storage and its length are this function's own.
+        let now = || retry(|| unsafe { socket::accept_now(self.as_fd(), addr, addr_len) });
         let fd = if let Some(accepted) = self.attempt(now) {
             accepted
         } else {
@@ -73,12 +74,13 @@ impl Fd {
                     // Another accept may take the connection that a poll has reported.
                     let may_end = deadline.ns() != NEVER || sleep::may_be_cancelled();
                     let _in_mode = may_end.then(|| self.accepting());
-                    let accept: fn(BorrowedFd<'_>, _, _) -> _ = match may_end {
+                    let accept: unsafe fn(BorrowedFd<'_>, _, _) -> _ = match may_end {
                         true => socket::accept_now,
                         false => socket::accept,
                     };
                     let now = || {
-                        retry(|| accept(self.as_fd(), addr, addr_len))
+                        // SAFETY: as above.
+                        retry(|| unsafe { accept(self.as_fd(), addr, addr_len) })
                             .map_err(|e| why_not_accepted(self.as_fd(), e))
                     };
                     self.on_thread(libc::POLLIN, deadline, now)
@@ -182,7 +184,10 @@ impl Fd {
             return retry(|| SockRef::from(self).connect(addr));
         }
         current_context::check()?;
-        let attempt = || socket::connect_now(self.as_fd(), addr.as_ptr().cast(), addr.len());
+        let attempt = || {
+            // SAFETY: an address is as long as it says.
+            unsafe { socket::connect_now(self.as_fd(), addr.as_ptr().cast(), addr.len()) }
+        };
         ready::look_for(|| match retry(attempt) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             connected => connected.map(Some),

@@ -27,11 +27,11 @@ use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::netpoll::multishot_poll::MultishotPoll;
-use crate::netpoll::op::Interest;
 use crate::race;
 use crate::sched::wait::{cancel, current_context};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::{is_would_block, retry};
+use crate::sys::request::Interest;
 use crate::sys::{file, socket};
 
 /// Timeouts and deadlines belong to the socket, so clones share them.
@@ -533,7 +533,11 @@ impl Fd {
     /// As `recv(2)` on a stream with a multishot poll, and returns a lower bound of the bytes left,
     /// as far as it is known. The socket is asked for it, which takes a tenth of a µs, only where
     /// it may be 0.
-    pub(super) fn recv_left_now(
+    ///
+    /// # Safety
+    ///
+    /// The buffer is valid for writes of `len` bytes.
+    pub(super) unsafe fn recv_left_now(
         &self,
         buf: *mut u8,
         len: usize,
@@ -541,11 +545,13 @@ impl Fd {
         let left = &self.shared.left;
         let known = left.load(Ordering::Relaxed);
         if known as usize <= len {
-            let (n, now_left) = retry(|| socket::recv_left_now(self.as_fd(), buf, len))?;
+            // SAFETY: by this function's contract.
+            let (n, now_left) = retry(|| unsafe { socket::recv_left_now(self.as_fd(), buf, len) })?;
             left.store(now_left.unwrap_or(0), Ordering::Relaxed);
             return Ok((n, now_left));
         }
-        let n = retry(|| socket::recv_now(self.as_fd(), buf, len, 0))?;
+        // SAFETY: by this function's contract.
+        let n = retry(|| unsafe { socket::recv_now(self.as_fd(), buf, len, 0) })?;
         // A clone may have taken some of the rest, or urgent data may have cut this receive short.
         let now_left = (n == len).then(|| known - len as u32);
         left.store(now_left.unwrap_or(0), Ordering::Relaxed);

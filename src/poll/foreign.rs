@@ -10,7 +10,6 @@ use super::op::{self, Deadline};
 use super::{ready, waits};
 use crate::bubble;
 use crate::loom::Ordering;
-use crate::netpoll::sqe::{Buffers, HERE, Request};
 use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::wait::handoff;
@@ -18,6 +17,7 @@ use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::points;
 use crate::sched::wait::sleep;
 use crate::sys::clock;
+use crate::sys::request::{Buffers, HERE, Request};
 
 /// A deadline that never comes.
 pub const NEVER: u64 = clock::NEVER;

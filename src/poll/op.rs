@@ -15,7 +15,7 @@
 //!                sched/wait/park.rs           park_until: switches out
 //! M, committing  sched/wait/park.rs           publishes the wait, and calls the commit of park_for
 //!                poll/op.rs                   start_request
-//!                netpoll/poller.rs, ring.rs   queue: a submission entry (sqe.rs)
+//!                netpoll/poller.rs, ring.rs   queue: a submission entry (sys/request.rs)
 //!                sched/types/p.rs             submit_and_poll, if kernel_visits.rs says that it is due
 //! M              sched/proc/find.rs           runs other goroutines, and later enters the kernel
 //!                netpoll/ring.rs              reap_some: the completion; Op::complete takes the wake token
@@ -35,12 +35,10 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId};
 use crate::loom::native::atomic::{AtomicU64, Ordering};
-use crate::netpoll::call::{Attempt, Blocking, Class, IN_VAIN, MUST_BLOCK};
 use crate::netpoll::multishot_poll::{MultishotPoll, RingThread, WaitStart};
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::poll_desc::SeenEvents;
 use crate::netpoll::pool::{self, BufferRing};
-use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::pacing::kernel_visits::Moment;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
@@ -51,7 +49,9 @@ use crate::sched::wait::offload::{is_locked, offload};
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::points::{self, Cancelled};
 use crate::sched::wait::wake;
+use crate::sys::call::{Attempt, Blocking, Class, IN_VAIN, MUST_BLOCK};
 use crate::sys::clock::{self, NEVER};
+use crate::sys::request::{Request, left_something};
 use crate::sys::{file, signal};
 
 /// The result of an operation.
@@ -588,7 +588,7 @@ fn give_back(request: &Request, flags: u32) {
         && let Some(slot) = pool::slot_of(flags)
     {
         // SAFETY: the caller of `run_until` keeps what the request points at alive.
-        unsafe { &*pool }.give(slot);
+        unsafe { &*pool.cast::<BufferRing>() }.give(slot);
     }
 }
 

@@ -20,9 +20,9 @@ use super::op::{self, Deadline};
 use super::waits::Waits;
 use crate::g::header::GRef;
 use crate::netpoll::pool::{self, BufferRing, SLOT_BYTES};
-use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::errno::{is_would_block, retry};
+use crate::sys::request::{Request, left_something};
 use crate::sys::socket;
 
 /// Received bytes in a buffer that the runtime provides. Returned by `recv_owned` of a stream, for
@@ -182,7 +182,7 @@ impl Fd {
     ) -> io::Result<RecvBuf> {
         let request = Request::RecvPooled {
             fd: self.as_fd().as_raw_fd(),
-            pool: Arc::as_ptr(&pool),
+            pool: Arc::as_ptr(&pool).cast(),
             group: pool.group(),
             poll_first: !self.maybe_readable(),
         };
@@ -215,7 +215,8 @@ impl Fd {
     fn recv_to_heap(&self) -> io::Result<RecvBuf> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         let ptr = bytes.as_mut_ptr();
-        let r = retry(|| socket::recv_now(self.as_fd(), ptr, SLOT_BYTES, 0));
+        // SAFETY: the vector has that capacity.
+        let r = retry(|| unsafe { socket::recv_now(self.as_fd(), ptr, SLOT_BYTES, 0) });
         let n = *r.as_ref().unwrap_or(&0);
         // If the buffer is full, the socket most likely has more.
         self.set_maybe_readable(n == SLOT_BYTES);

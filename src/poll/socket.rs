@@ -25,10 +25,10 @@ use super::ready;
 use super::waits::Waits;
 use crate::g::header::GRef;
 use crate::netpoll::multishot_poll::MultishotPoll;
-use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::errno::{is_would_block, retry};
+use crate::sys::request::{Request, left_something};
 use crate::sys::{clock, socket};
 use crate::util::chaos::{self, Point};
 
@@ -92,7 +92,8 @@ impl Fd {
                 let r = match op::batches_here() {
                     // SAFETY: the buffer is borrowed by the caller until this returns.
                     true => unsafe { op::recv_left(g, receive, deadline) },
-                    false => self.recv_left_now(ptr, len),
+                    // SAFETY: as above.
+                    false => unsafe { self.recv_left_now(ptr, len) },
                 };
                 let is_empty = match &r {
                     Ok((n, left)) => *n > 0 && *left == Some(0),
@@ -131,7 +132,8 @@ impl Fd {
         ));
         let len = buf.len().min(MAX_LEN);
         let ptr = buf.as_mut_ptr();
-        let now = || retry(|| socket::recv_now(self.as_fd(), ptr, len, flags));
+        // SAFETY: the buffer is borrowed by the caller until this returns.
+        let now = || retry(|| unsafe { socket::recv_now(self.as_fd(), ptr, len, flags) });
         if self.is_nonblocking() {
             return now();
         }
@@ -221,7 +223,8 @@ impl Fd {
     ///
     /// The message and what it names stay valid until this returns.
     unsafe fn recv_msg(&self, msg: *mut libc::msghdr, flags: i32) -> io::Result<usize> {
-        let now = || retry(|| socket::recvmsg_now(self.as_fd(), msg, flags));
+        // SAFETY: by this function's contract.
+        let now = || retry(|| unsafe { socket::recvmsg_now(self.as_fd(), msg, flags) });
         if self.is_nonblocking() {
             return now();
         }
@@ -384,7 +387,8 @@ impl Fd {
         msg: *const libc::msghdr,
         by_calls: Option<Room<'_>>,
     ) -> io::Result<usize> {
-        let now = || retry(|| socket::sendmsg_now(self.as_fd(), msg));
+        // SAFETY: by this function's contract.
+        let now = || retry(|| unsafe { socket::sendmsg_now(self.as_fd(), msg) });
         let request = || Request::SendMsg {
             fd: self.as_fd().as_raw_fd(),
             msg,

@@ -694,7 +694,7 @@ fn symbols_of_the_program_are_weak() {
     let entries = std::fs::read_dir(program.parent().unwrap()).unwrap();
     let libraries = entries.flatten().filter(|entry| {
         let name = entry.file_name().into_string().unwrap_or_default();
-        name.starts_with("libwindlass-") && name.ends_with(".rlib")
+        name.starts_with("libwindlass_sys-") && name.ends_with(".rlib")
     });
     // Others were built from older sources, or for link-time optimisation, without symbols.
     let mut libraries: Vec<_> = libraries.collect();

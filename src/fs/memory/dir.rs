@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use windlass_world::disk::inode::FileKind;
+use windlass_world::disk::metadata::{InMemory, file_type};
 
-use super::metadata::{InMemory, file_type};
 use super::sim_disk::SimDisk;
 use crate::loom::native::Arc;
 

@@ -12,10 +12,9 @@ pub(crate) mod settings;
 pub(crate) mod sim_disk;
 pub(crate) mod handle;
 mod calls;
-pub(crate) mod metadata;
 mod dir;
 
 pub(crate) use dir::{EntriesInMemory, EntryInMemory};
 pub(crate) use handle::Handle;
-pub(crate) use metadata::InMemory;
 pub(crate) use sim_disk::{here, placeholder};
+pub(crate) use windlass_world::disk::metadata::InMemory;

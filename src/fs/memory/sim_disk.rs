@@ -145,7 +145,9 @@ impl SimDisk {
     pub(super) fn wait(&self, time: Duration) {
         if !time.is_zero() {
             let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            let until = bubble::now_ns().unwrap_or(0).saturating_add(ns);
+            let until = bubble::current()
+                .map_or(0, Bubble::now_ns)
+                .saturating_add(ns);
             // An error means that the goroutine unwinds.
             let _ = current_context::shield(|| sleep::sleep_until(until));
         }
@@ -178,7 +180,7 @@ impl SimDisk {
 
 /// The time of day.
 pub(super) fn now() -> SystemTime {
-    bubble::time_of_day().unwrap_or(SystemTime::UNIX_EPOCH)
+    bubble::current().map_or(SystemTime::UNIX_EPOCH, Bubble::time_of_day)
 }
 
 /// A descriptor that was taken out of a `File`, by its own file in the kernel.

@@ -217,7 +217,7 @@ fn an_announcement_may_be_in_vain() {
         b.write_all(b"x").unwrap();
         p.epoll.wait(&p.counts, clock::now_ns() + 10_000_000_000);
         // Another reader takes the data in between.
-        socket::recv_now(a.as_fd(), [0; 4].as_mut_ptr(), 4, 0).unwrap();
+        socket::recv_into_now(a.as_fd(), &mut [0; 4]).unwrap();
         assert_eq!(p.epoll.reap(&p.counts, &mut ready), 0);
     }
     b.write_all(b"it").unwrap();

@@ -9,7 +9,7 @@ use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
 use crate::netpoll::multishot_poll::{RingThread, WaitStart};
-use crate::netpoll::probe;
+use crate::sys::probe;
 
 thread_local!(
     /// Operations that are denied to the rings of runtimes built on this thread: a bit for each

@@ -3,7 +3,7 @@
 use super::*;
 use crate::g::slab;
 use crate::netpoll::op::WaiterLink;
-use crate::netpoll::sqe::Request;
+use crate::sys::request::Request;
 
 fn op() -> Box<Op> {
     let mut g = None;

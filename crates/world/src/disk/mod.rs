@@ -8,5 +8,6 @@ pub mod errno;
 pub mod chance;
 pub mod content;
 pub mod inode;
+pub mod metadata;
 mod names;
 pub mod tree;

@@ -10,11 +10,11 @@ use super::errno::cvt;
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
 /// The smallest page size of the supported architectures.
-pub(crate) const SMALLEST_PAGE_BYTES: usize = 4096;
+pub const SMALLEST_PAGE_BYTES: usize = 4096;
 
 /// The page size of this kernel: 4 KiB on x86-64; 4, 16 or 64 KiB on aarch64.
 #[inline]
-pub(crate) fn page_bytes() -> usize {
+pub fn page_bytes() -> usize {
     if cfg!(target_arch = "x86_64") {
         return SMALLEST_PAGE_BYTES;
     }
@@ -46,7 +46,7 @@ const NO_RESERVE: libc::c_int = if cfg!(miri) { 0 } else { libc::MAP_NORESERVE }
 /// # Errors
 ///
 /// The kernel's: `ENOMEM` where address space or mappings have run out.
-pub(crate) fn reserve(bytes: usize) -> io::Result<*mut u8> {
+pub fn reserve(bytes: usize) -> io::Result<*mut u8> {
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
     let p = unsafe {
         libc::mmap(
@@ -73,7 +73,7 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<*mut u8> {
 /// # Safety
 ///
 /// `base` and `bytes` are those of a whole mapping from [`reserve`] that is not used any more.
-pub(crate) unsafe fn release(base: *mut u8, bytes: usize) {
+pub unsafe fn release(base: *mut u8, bytes: usize) {
     // SAFETY: by this function's contract.
     unsafe { libc::munmap(base.cast(), bytes) };
 }
@@ -87,7 +87,7 @@ pub(crate) unsafe fn release(base: *mut u8, bytes: usize) {
 /// # Errors
 ///
 /// The kernel's. Then the mapping is unchanged.
-pub(crate) unsafe fn resize(base: *mut u8, bytes: usize, new_bytes: usize) -> io::Result<*mut u8> {
+pub unsafe fn resize(base: *mut u8, bytes: usize, new_bytes: usize) -> io::Result<*mut u8> {
     // SAFETY: by this function's contract.
     let p = unsafe { libc::mremap(base.cast(), bytes, new_bytes, libc::MREMAP_MAYMOVE) };
     if p == libc::MAP_FAILED {
@@ -98,7 +98,7 @@ pub(crate) unsafe fn resize(base: *mut u8, bytes: usize, new_bytes: usize) -> io
 
 /// The method by which guard pages are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GuardKind {
+pub enum GuardKind {
     /// `MADV_GUARD_INSTALL`: no cost in mappings.
     Madvise,
     /// `mprotect`: each guard splits a mapping, so it counts as two in `vm.max_map_count`.
@@ -110,7 +110,7 @@ pub(crate) enum GuardKind {
 /// # Errors
 ///
 /// The kernel's, if not even a few pages can be mapped.
-pub(crate) fn probe_guard() -> io::Result<GuardKind> {
+pub fn probe_guard() -> io::Result<GuardKind> {
     let bytes = page_bytes() * 2;
     let base = reserve(bytes)?;
     // SAFETY: the page is the first of the mapping made above, unused so far.
@@ -133,7 +133,7 @@ pub(crate) fn probe_guard() -> io::Result<GuardKind> {
 ///
 /// `EINVAL` for a method that this kernel does not have, or not for locked memory (`mlockall`);
 /// `ENOMEM` at `vm.max_map_count`.
-pub(crate) unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
+pub unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
     let r = match kind {
         // SAFETY: by this function's contract.
         GuardKind::Madvise => unsafe {
@@ -156,14 +156,13 @@ pub(crate) unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
 /// # Safety
 ///
 /// The range is page-aligned, mapped by [`reserve`], and holds nothing that is in use.
-pub(crate) unsafe fn return_pages(base: *mut u8, bytes: usize) {
+pub unsafe fn return_pages(base: *mut u8, bytes: usize) {
     // SAFETY: by this function's contract.
     unsafe { libc::madvise(base.cast(), bytes, libc::MADV_DONTNEED) };
 }
 
-/// Whether a read of the byte at `addr` faults. The kernel makes the read.
-#[cfg(test)]
-pub(crate) fn faults(addr: usize) -> bool {
+/// Whether a read of the byte at `addr` faults. The kernel makes the read. For tests.
+pub fn faults(addr: usize) -> bool {
     let mut byte = 0u8;
     let local = libc::iovec {
         iov_base: (&raw mut byte).cast(),
@@ -179,7 +178,7 @@ pub(crate) fn faults(addr: usize) -> bool {
 }
 
 /// The limit on the number of mappings of a process (`vm.max_map_count`).
-pub(crate) fn max_map_count() -> usize {
+pub fn max_map_count() -> usize {
     std::fs::read_to_string("/proc/sys/vm/max_map_count")
         .ok()
         .and_then(|s| s.trim().parse().ok())

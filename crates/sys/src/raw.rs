@@ -21,7 +21,8 @@ const NO_HIGH_HALF: c_long = 0;
 /// # Safety
 ///
 /// As `read(2)`.
-pub(crate) unsafe fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize {
+#[inline]
+pub unsafe fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize {
     let _received = race::receives();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_read, fd as c_long, buf, len) as isize }
@@ -30,7 +31,8 @@ pub(crate) unsafe fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize {
 /// # Safety
 ///
 /// As `write(2)`.
-pub(crate) unsafe fn write(fd: c_int, buf: *const c_void, len: usize) -> isize {
+#[inline]
+pub unsafe fn write(fd: c_int, buf: *const c_void, len: usize) -> isize {
     race::sends();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_write, fd as c_long, buf, len) as isize }
@@ -39,7 +41,8 @@ pub(crate) unsafe fn write(fd: c_int, buf: *const c_void, len: usize) -> isize {
 /// # Safety
 ///
 /// As `readv(2)`.
-pub(crate) unsafe fn readv(fd: c_int, iov: *const iovec, n: c_int) -> isize {
+#[inline]
+pub unsafe fn readv(fd: c_int, iov: *const iovec, n: c_int) -> isize {
     let _received = race::receives();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_readv, fd as c_long, iov, n as c_long) as isize }
@@ -48,7 +51,8 @@ pub(crate) unsafe fn readv(fd: c_int, iov: *const iovec, n: c_int) -> isize {
 /// # Safety
 ///
 /// As `writev(2)`.
-pub(crate) unsafe fn writev(fd: c_int, iov: *const iovec, n: c_int) -> isize {
+#[inline]
+pub unsafe fn writev(fd: c_int, iov: *const iovec, n: c_int) -> isize {
     race::sends();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_writev, fd as c_long, iov, n as c_long) as isize }
@@ -57,7 +61,8 @@ pub(crate) unsafe fn writev(fd: c_int, iov: *const iovec, n: c_int) -> isize {
 /// # Safety
 ///
 /// As `preadv(2)`.
-pub(crate) unsafe fn preadv(fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> isize {
+#[inline]
+pub unsafe fn preadv(fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> isize {
     let _received = race::receives();
     let (fd, n) = (fd as c_long, n as c_long);
     // SAFETY: by this function's contract.
@@ -67,7 +72,8 @@ pub(crate) unsafe fn preadv(fd: c_int, iov: *const iovec, n: c_int, offset: off_
 /// # Safety
 ///
 /// As `pwritev(2)`.
-pub(crate) unsafe fn pwritev(fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> isize {
+#[inline]
+pub unsafe fn pwritev(fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> isize {
     race::sends();
     let (fd, n) = (fd as c_long, n as c_long);
     // SAFETY: by this function's contract.
@@ -77,7 +83,8 @@ pub(crate) unsafe fn pwritev(fd: c_int, iov: *const iovec, n: c_int, offset: off
 /// # Safety
 ///
 /// As `preadv2(2)`.
-pub(crate) unsafe fn preadv2(
+#[inline]
+pub unsafe fn preadv2(
     fd: c_int,
     iov: *const iovec,
     n: c_int,
@@ -93,7 +100,8 @@ pub(crate) unsafe fn preadv2(
 /// # Safety
 ///
 /// As `pwritev2(2)`.
-pub(crate) unsafe fn pwritev2(
+#[inline]
+pub unsafe fn pwritev2(
     fd: c_int,
     iov: *const iovec,
     n: c_int,
@@ -109,7 +117,8 @@ pub(crate) unsafe fn pwritev2(
 /// # Safety
 ///
 /// As `recv(2)`.
-pub(crate) unsafe fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
+#[inline]
+pub unsafe fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
     let _received = race::receives();
     let (fd, flags) = (fd as c_long, flags as c_long);
     // SAFETY: by this function's contract; the sender's address is not asked for.
@@ -119,7 +128,8 @@ pub(crate) unsafe fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int)
 /// # Safety
 ///
 /// As `send(2)`.
-pub(crate) unsafe fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> isize {
+#[inline]
+pub unsafe fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> isize {
     race::sends();
     let (fd, flags, no_len) = (fd as c_long, flags as c_long, 0 as c_long);
     // SAFETY: by this function's contract; there is no address.
@@ -129,7 +139,8 @@ pub(crate) unsafe fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_in
 /// # Safety
 ///
 /// As `recvmsg(2)`.
-pub(crate) unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+#[inline]
+pub unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
     let _received = race::receives();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_recvmsg, fd as c_long, msg, flags as c_long) as isize }
@@ -138,7 +149,8 @@ pub(crate) unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize
 /// # Safety
 ///
 /// As `sendmsg(2)`.
-pub(crate) unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
+#[inline]
+pub unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
     race::sends();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_sendmsg, fd as c_long, msg, flags as c_long) as isize }
@@ -147,12 +159,8 @@ pub(crate) unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> isi
 /// # Safety
 ///
 /// As `accept4(2)`.
-pub(crate) unsafe fn accept4(
-    fd: c_int,
-    addr: *mut sockaddr,
-    len: *mut socklen_t,
-    flags: c_int,
-) -> c_int {
+#[inline]
+pub unsafe fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
     let _received = race::receives();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_accept4, fd as c_long, addr, len, flags as c_long) as c_int }
@@ -161,7 +169,8 @@ pub(crate) unsafe fn accept4(
 /// # Safety
 ///
 /// As `connect(2)`.
-pub(crate) unsafe fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+#[inline]
+pub unsafe fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     race::sends();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_connect, fd as c_long, addr, len as c_long) as c_int }
@@ -172,7 +181,8 @@ pub(crate) unsafe fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -
 /// # Safety
 ///
 /// As `ppoll(2)`; `timeout` may be null.
-pub(crate) unsafe fn ppoll(fds: *mut pollfd, n: usize, timeout: *const timespec) -> c_int {
+#[inline]
+pub unsafe fn ppoll(fds: *mut pollfd, n: usize, timeout: *const timespec) -> c_int {
     let _received = race::receives();
     // The kernel writes what is left of the timeout.
     // SAFETY: by this function's contract.
@@ -190,7 +200,8 @@ pub(crate) unsafe fn ppoll(fds: *mut pollfd, n: usize, timeout: *const timespec)
 /// # Safety
 ///
 /// As `poll(2)`.
-pub(crate) unsafe fn poll_now(fds: *mut pollfd, n: usize) -> c_int {
+#[inline]
+pub unsafe fn poll_now(fds: *mut pollfd, n: usize) -> c_int {
     let at_once = timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -202,7 +213,7 @@ pub(crate) unsafe fn poll_now(fds: *mut pollfd, n: usize) -> c_int {
 /// # Safety
 ///
 /// As `nanosleep(2)`.
-pub(crate) unsafe fn nanosleep(time: *const timespec) -> c_int {
+pub unsafe fn nanosleep(time: *const timespec) -> c_int {
     // SAFETY: by this function's contract; what is left is not asked for.
     unsafe { syscall(libc::SYS_nanosleep, time, NONE) as c_int }
 }

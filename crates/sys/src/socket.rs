@@ -11,15 +11,26 @@ use super::file;
 use super::raw;
 
 /// Receives the data that is available now, or `WouldBlock`.
-pub(crate) fn recv_now(
+///
+/// # Safety
+///
+/// The buffer is valid for writes of `len` bytes.
+#[inline]
+pub unsafe fn recv_now(
     fd: BorrowedFd<'_>,
     buf: *mut u8,
     len: usize,
     flags: i32,
 ) -> io::Result<usize> {
-    // SAFETY: the caller passes a buffer valid for writes of `len` bytes for the duration of the
-    // call.
+    // SAFETY: by this function's contract.
     cvt_len(unsafe { raw::recv(fd.as_raw_fd(), buf.cast(), len, flags | libc::MSG_DONTWAIT) })
+}
+
+/// As [`recv_now`], into a slice.
+#[inline]
+pub fn recv_into_now(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the slice is valid for writes.
+    unsafe { recv_now(fd, buf.as_mut_ptr(), buf.len(), 0) }
 }
 
 /// Makes a TCP socket report at each receive how much is left: see [`recv_left_now`].
@@ -27,7 +38,7 @@ pub(crate) fn recv_now(
 /// # Errors
 ///
 /// The kernel's, also for sockets other than TCP.
-pub(crate) fn set_says_left(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+pub fn set_says_left(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     let on = libc::c_int::from(on);
     // SAFETY: the option is an integer, which is valid for reads during the call.
     cvt(unsafe {
@@ -45,7 +56,12 @@ pub(crate) fn set_says_left(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 /// Receives the data that is available now, or `WouldBlock`, and the number of bytes left, where
 /// the end of the stream counts as one. `None` if the socket does not report it
 /// ([`set_says_left`]).
-pub(crate) fn recv_left_now(
+///
+/// # Safety
+///
+/// As [`recv_now`].
+#[inline]
+pub unsafe fn recv_left_now(
     fd: BorrowedFd<'_>,
     buf: *mut u8,
     len: usize,
@@ -68,7 +84,8 @@ pub(crate) fn recv_left_now(
     msg.msg_iovlen = 1;
     msg.msg_control = control.as_mut_ptr().cast();
     msg.msg_controllen = size_of::<Control>();
-    let n = recvmsg_now(fd, &raw mut msg, 0)?;
+    // SAFETY: the header and its control message are this function's own, and the buffer is the caller's.
+    let n = unsafe { recvmsg_now(fd, &raw mut msg, 0) }?;
     // No other control message is long enough to hold an integer.
     if msg.msg_controllen < size_of::<Control>() {
         return Ok((n, None));
@@ -84,7 +101,8 @@ pub(crate) fn recv_left_now(
 }
 
 /// Sends as much as fits now, or `WouldBlock`. Never raises SIGPIPE.
-pub(crate) fn send_now(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
+#[inline]
+pub fn send_now(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     // SAFETY: the slice is valid for reads during the call.
     cvt_len(unsafe {
         raw::send(
@@ -97,18 +115,28 @@ pub(crate) fn send_now(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
 }
 
 /// Receives the data that is available now into several buffers, or `WouldBlock`.
-pub(crate) fn recvmsg_now(
+///
+/// # Safety
+///
+/// The header and what it names are valid, as for `recvmsg(2)`.
+#[inline]
+pub unsafe fn recvmsg_now(
     fd: BorrowedFd<'_>,
     msg: *mut libc::msghdr,
     flags: i32,
 ) -> io::Result<usize> {
-    // SAFETY: the caller passes a header whose buffers are valid for the duration of the call.
+    // SAFETY: by this function's contract.
     cvt_len(unsafe { raw::recvmsg(fd.as_raw_fd(), msg, flags | libc::MSG_DONTWAIT) })
 }
 
 /// Sends as much of several buffers as fits now, or `WouldBlock`.
-pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::Result<usize> {
-    // SAFETY: the caller passes a header whose buffers are valid for the duration of the call.
+///
+/// # Safety
+///
+/// The header and what it names are valid, as for `sendmsg(2)`.
+#[inline]
+pub unsafe fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::Result<usize> {
+    // SAFETY: by this function's contract.
     cvt_len(unsafe { raw::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
@@ -116,7 +144,7 @@ pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::R
 /// repeats a send without going back to the start of the data, so it would send an empty packet: see
 /// `docs/decisions/netpoller.md`. Only internet sockets, and Unix sockets other than for datagrams, are
 /// known to look for room first.
-pub(crate) fn reads_before_it_fails(fd: BorrowedFd<'_>) -> bool {
+pub fn reads_before_it_fails(fd: BorrowedFd<'_>) -> bool {
     let option = |name| -> io::Result<i32> {
         let (mut value, mut len) = (0, size_of::<libc::c_int>() as libc::socklen_t);
         // SAFETY: the integer is as long as `len` says.
@@ -141,7 +169,7 @@ pub(crate) fn reads_before_it_fails(fd: BorrowedFd<'_>) -> bool {
 ///
 /// The errors of `again`, which makes another attempt: a packet may have arrived before the shutdown.
 #[cold]
-pub(crate) fn recv_after_shutdown(
+pub fn recv_after_shutdown(
     fd: BorrowedFd<'_>,
     again: impl FnOnce() -> io::Result<usize>,
 ) -> Option<io::Result<usize>> {
@@ -157,7 +185,7 @@ pub(crate) fn recv_after_shutdown(
 /// # Errors
 ///
 /// The kernel's, for other sockets.
-pub(crate) fn peer_uid(fd: impl AsFd) -> io::Result<u32> {
+pub fn peer_uid(fd: impl AsFd) -> io::Result<u32> {
     let mut peer = libc::ucred {
         pid: 0,
         uid: 0,
@@ -178,29 +206,38 @@ pub(crate) fn peer_uid(fd: impl AsFd) -> io::Result<u32> {
 }
 
 /// Accepts a connection with `accept4(2)`; blocks the thread on a blocking socket.
-pub(crate) fn accept(
+///
+/// # Safety
+///
+/// Both places are valid for writes, and `len` is at most the size of `addr`.
+pub unsafe fn accept(
     fd: BorrowedFd<'_>,
     addr: *mut libc::sockaddr_storage,
     len: *mut libc::socklen_t,
 ) -> io::Result<i32> {
-    // SAFETY: the caller passes a valid structure for an address, and its length.
+    // SAFETY: by this function's contract.
     cvt(unsafe { raw::accept4(fd.as_raw_fd(), addr.cast(), len, libc::SOCK_CLOEXEC) })
 }
 
 /// Accepts a connection that is there now, or `WouldBlock`. The listener is put into non-blocking
 /// mode and stays in it: `accept4(2)` has no flag for a single attempt, and an announced connection
 /// may be gone, or taken by another, by the time of the call.
-pub(crate) fn accept_now(
+///
+/// # Safety
+///
+/// As [`accept`].
+pub unsafe fn accept_now(
     fd: BorrowedFd<'_>,
     addr: *mut libc::sockaddr_storage,
     len: *mut libc::socklen_t,
 ) -> io::Result<i32> {
     file::set_nonblocking(fd, true)?;
-    accept(fd, addr, len)
+    // SAFETY: by this function's contract.
+    unsafe { accept(fd, addr, len) }
 }
 
 /// Whether an error of accept concerns only the connection, or is a temporary shortage.
-pub(crate) fn may_accept_again(e: &io::Error) -> bool {
+pub fn may_accept_again(e: &io::Error) -> bool {
     matches!(
         e.raw_os_error(),
         Some(
@@ -224,13 +261,17 @@ pub(crate) fn may_accept_again(e: &io::Error) -> bool {
 
 /// Begins to connect, or checks a connect in progress: `EINPROGRESS` or `EALREADY` if it is not
 /// finished. The socket's mode is the same afterwards.
-pub(crate) fn connect_now(
+///
+/// # Safety
+///
+/// `addr` is valid for reads of `len` bytes.
+pub unsafe fn connect_now(
     fd: BorrowedFd<'_>,
     addr: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> io::Result<()> {
     let was_nonblocking = file::set_nonblocking(fd, true)?;
-    // SAFETY: the caller passes an address of `len` bytes that outlives the call.
+    // SAFETY: by this function's contract.
     let r = cvt(unsafe { raw::connect(fd.as_raw_fd(), addr, len) }).map(drop);
     if !was_nonblocking {
         file::set_nonblocking(fd, false)?;
@@ -240,7 +281,8 @@ pub(crate) fn connect_now(
 
 /// The subset of `events` for which a descriptor is ready now, and errors; 0 for none. A signal interrupts
 /// `ppoll(2)` also when it does not wait, and this repeats it.
-pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
+#[inline]
+pub fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
     let mut pollfd = libc::pollfd {
         fd: fd.as_raw_fd(),
         events,
@@ -256,7 +298,7 @@ pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
 
 /// Blocks the calling thread until `fd` is ready for one of `events`, or until the deadline
 /// (`false`). Signals do not end the wait.
-pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
+pub fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
     loop {
         let mut pollfd = libc::pollfd {
             fd: fd.as_raw_fd(),
@@ -281,20 +323,22 @@ pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Res
 }
 
 /// Lets a listener take up to `n` connections that begin with data (TCP Fast Open).
-pub(crate) fn fast_open_listener(fd: BorrowedFd<'_>, n: u32) -> io::Result<()> {
+pub fn fast_open_listener(fd: BorrowedFd<'_>, n: u32) -> io::Result<()> {
     set_tcp_option(fd, libc::TCP_FASTOPEN, i32::try_from(n).unwrap_or(i32::MAX))
 }
 
 /// Lets a stream that is not connected yet send data with the first packet (TCP Fast Open).
-pub(crate) fn fast_open_stream(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub fn fast_open_stream(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_tcp_option(fd, libc::TCP_FASTOPEN_CONNECT, 1)
 }
 
 /// The listener of a group for packets handled on CPUs from this one up to the next range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FromCpu {
-    pub(crate) cpu: u32,
-    pub(crate) listener: u32,
+pub struct FromCpu {
+    /// The first CPU.
+    pub cpu: u32,
+    /// The number of the listener.
+    pub listener: u32,
 }
 
 /// Makes the kernel choose the listener of a `SO_REUSEPORT` group by the CPU that handles a
@@ -305,7 +349,7 @@ pub(crate) struct FromCpu {
 ///
 /// The kernel's: it may not have the option, or a filter may forbid it. Then it still chooses by a
 /// hash of the addresses.
-pub(crate) fn choose_listener_by_cpu(fd: BorrowedFd<'_>, ranges: &[FromCpu]) -> io::Result<()> {
+pub fn choose_listener_by_cpu(fd: BorrowedFd<'_>, ranges: &[FromCpu]) -> io::Result<()> {
     let mut program = vec![this_cpu()];
     search(ranges, &mut program);
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, &mut program)
@@ -340,7 +384,7 @@ fn attach(fd: BorrowedFd<'_>, option: i32, program: &mut [libc::sock_filter]) ->
 /// # Errors
 ///
 /// The kernel's. `EEXIST` if the socket has a filter.
-pub(crate) fn drop_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub fn drop_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
     match filter_of(fd)?.is_empty() {
         true => attach(fd, libc::SO_ATTACH_FILTER, &mut syn_filter()),
         false => Err(io::Error::from_raw_os_error(libc::EEXIST)),
@@ -348,7 +392,7 @@ pub(crate) fn drop_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Ends the effect of [`drop_syns`], also of a call by another process. Other filters stay.
-pub(crate) fn take_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub fn take_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
     let fields = |i: &libc::sock_filter| (i.code, i.jt, i.jf, i.k);
     if !filter_of(fd)?
         .iter()

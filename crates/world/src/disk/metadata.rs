@@ -1,4 +1,9 @@
 //! The metadata of a file of a simulated disk, with the names of `std`'s.
+#![allow(
+    missing_docs,
+    clippy::len_without_is_empty,
+    reason = "the names, and what they mean, are std's"
+)]
 
 use std::fmt;
 use std::fs::{self, FileType, Permissions};
@@ -8,10 +13,10 @@ use std::os::linux::raw;
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
-use windlass_world::disk::inode::{FileKind, Stat};
+use super::inode::{FileKind, Stat};
 
 #[derive(Clone)]
-pub(crate) struct InMemory {
+pub struct InMemory {
     stat: Stat,
     file_type: FileType,
     #[allow(deprecated, reason = "std's trait gives a reference to it")]
@@ -19,7 +24,7 @@ pub(crate) struct InMemory {
 }
 
 impl InMemory {
-    pub(crate) fn new(stat: Stat) -> io::Result<InMemory> {
+    pub fn new(stat: Stat) -> io::Result<InMemory> {
         let mut memory = InMemory {
             file_type: file_type(stat.kind)?,
             raw: raw_stat()?,
@@ -29,32 +34,32 @@ impl InMemory {
         Ok(memory)
     }
 
-    pub(crate) fn file_type(&self) -> FileType {
+    pub fn file_type(&self) -> FileType {
         self.file_type
     }
 
-    pub(crate) fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.stat.size
     }
 
-    pub(crate) fn permissions(&self) -> Permissions {
+    pub fn permissions(&self) -> Permissions {
         Permissions::from_mode(self.mode())
     }
 
-    pub(crate) fn modified(&self) -> io::Result<SystemTime> {
+    pub fn modified(&self) -> io::Result<SystemTime> {
         Ok(self.stat.attributes.modified)
     }
 
-    pub(crate) fn accessed(&self) -> io::Result<SystemTime> {
+    pub fn accessed(&self) -> io::Result<SystemTime> {
         Ok(self.stat.attributes.accessed)
     }
 
-    pub(crate) fn created(&self) -> io::Result<SystemTime> {
+    pub fn created(&self) -> io::Result<SystemTime> {
         Ok(self.stat.attributes.created)
     }
 
     #[allow(deprecated, reason = "std's trait has it")]
-    pub(crate) fn as_raw_stat(&self) -> &raw::stat {
+    pub fn as_raw_stat(&self) -> &raw::stat {
         &self.raw
     }
 
@@ -105,7 +110,7 @@ impl fmt::Debug for InMemory {
 macro_rules! fields {
     ($($name:ident: $type:ty = $value:expr;)*) => {
         impl InMemory {
-            $(pub(crate) fn $name(&self) -> $type {
+            $(pub fn $name(&self) -> $type {
                 ($value)(&self.stat)
             })*
         }
@@ -153,7 +158,7 @@ fn raw_stat() -> io::Result<raw::stat> {
 }
 
 /// `std`'s type of a file, which only files of the kernel have.
-pub(crate) fn file_type(kind: FileKind) -> io::Result<FileType> {
+pub fn file_type(kind: FileKind) -> io::Result<FileType> {
     let metadata = match kind {
         FileKind::Regular => fs::metadata("/proc/version")?,
         FileKind::Directory => fs::metadata("/")?,

@@ -10,13 +10,13 @@ use super::errno::cvt;
 use super::raw;
 
 /// `struct epoll_event`: the ready events, and the number registered with the descriptor.
-pub(crate) type Event = libc::epoll_event;
+pub type Event = libc::epoll_event;
 
 /// An empty event, to fill buffers.
-pub(crate) const NO_EVENT: Event = Event { events: 0, u64: 0 };
+pub const NO_EVENT: Event = Event { events: 0, u64: 0 };
 
 /// Makes an epoll instance, close-on-exec.
-pub(crate) fn create() -> io::Result<OwnedFd> {
+pub fn create() -> io::Result<OwnedFd> {
     // SAFETY: takes a plain integer.
     let fd = cvt(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
     // SAFETY: the call returned a descriptor that has no other owner.
@@ -24,7 +24,7 @@ pub(crate) fn create() -> io::Result<OwnedFd> {
 }
 
 /// Makes an eventfd, close-on-exec and non-blocking.
-pub(crate) fn eventfd() -> io::Result<OwnedFd> {
+pub fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: takes plain integers.
     let fd = cvt(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
     // SAFETY: the call returned a descriptor that has no other owner.
@@ -33,7 +33,7 @@ pub(crate) fn eventfd() -> io::Result<OwnedFd> {
 
 /// Adds one to an eventfd. Never blocks; if the counter is full, the eventfd is readable anyway.
 #[cfg_attr(explore, track_caller)]
-pub(crate) fn signal(eventfd: i32) {
+pub fn signal(eventfd: i32) {
     #[cfg(explore)]
     windlass_explorer::point_of_call();
     let one = 1u64.to_ne_bytes();
@@ -48,7 +48,7 @@ pub(crate) fn signal(eventfd: i32) {
 ///
 /// `EPERM` for a file that is always ready, `EBADF`, `ENOSPC` at the limit
 /// `fs.epoll.max_user_watches`, `ENOMEM`.
-pub(crate) fn set(epfd: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
+pub fn set(epfd: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
     // A descriptor that was registered once nearly always still is.
     match ctl(epfd, libc::EPOLL_CTL_MOD, fd, events, data) {
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
@@ -63,7 +63,7 @@ pub(crate) fn set(epfd: i32, fd: i32, events: u32, data: u64) -> io::Result<()> 
 /// # Errors
 ///
 /// `ENOENT` if there is none, `EBADF`.
-pub(crate) fn remove(epfd: i32, fd: i32) -> io::Result<()> {
+pub fn remove(epfd: i32, fd: i32) -> io::Result<()> {
     ctl(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0)
 }
 
@@ -77,7 +77,7 @@ fn ctl(epfd: i32, op: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
 }
 
 /// Whether there are events to collect. Any thread; collects none.
-pub(crate) fn has_events(epfd: i32) -> bool {
+pub fn has_events(epfd: i32) -> bool {
     let mut pollfd = libc::pollfd {
         fd: epfd,
         events: libc::POLLIN,
@@ -94,7 +94,7 @@ pub(crate) fn has_events(epfd: i32) -> bool {
 ///
 /// `EINTR`; `ENOSYS` or a sandbox's error where [`wait_ms`] must be used (before Linux 5.11).
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub(crate) fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
+pub fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
     #[cfg(explore)]
     return windlass_explorer::epoll_wait(epfd, events, timeout_ns);
     let ts = clock::timespec(timeout_ns);
@@ -122,7 +122,7 @@ pub(crate) fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Resu
 
 /// As [`wait`], for kernels and sandboxes without `epoll_pwait2`: the timeout is rounded up to
 /// milliseconds.
-pub(crate) fn wait_ms(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
+pub fn wait_ms(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
     let ms = if timeout_ns == NEVER {
         -1
     } else {

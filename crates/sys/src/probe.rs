@@ -6,18 +6,42 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 #[cfg(not(explore))]
-use io_uring::{IoUring, Probe, opcode};
+use io_uring::{Builder, IoUring, Probe, opcode};
+#[cfg(explore)]
+use windlass_explorer::{IoUring, RingBuilder as Builder};
 
-use super::ring::Features;
 #[cfg(not(explore))]
-use super::ring::{ENTRIES, builder};
-#[cfg(not(explore))]
-use crate::sys::uring::{send_msg_ring, sync_cancel};
+use crate::uring::{send_msg_ring, sync_cancel};
+
+/// Submission entries a P may queue before it must flush.
+pub const ENTRIES: u32 = 256;
+/// Completions that may be unread before the kernel moves further ones to its overflow list.
+pub const COMPLETIONS: u32 = 4096;
+
+/// The abilities of a runtime's rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Wake a ring by message from any thread (Linux 6.13); else by eventfd.
+    pub msg_wake: bool,
+    /// Idle waits need not count as waiting for a disk (Linux 6.15).
+    pub no_iowait: bool,
+}
+
+/// The set-up that every ring of the runtime shares.
+pub fn builder() -> Builder {
+    let mut b = IoUring::builder();
+    b.dontfork()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .setup_submit_all()
+        .setup_cqsize(COMPLETIONS);
+    b
+}
 
 /// The explorer simulates a new kernel with all features.
 #[cfg(explore)]
 #[allow(clippy::unnecessary_wraps, reason = "the real one may fail")]
-pub(crate) fn probe() -> io::Result<Features> {
+pub fn probe() -> io::Result<Features> {
     Ok(Features {
         msg_wake: true,
         no_iowait: false,
@@ -30,7 +54,7 @@ pub(crate) fn probe() -> io::Result<Features> {
 ///
 /// The kernel's kind, with a message that says why io_uring cannot be used here and what to change.
 #[cfg(not(explore))]
-pub(crate) fn probe() -> io::Result<Features> {
+pub fn probe() -> io::Result<Features> {
     let ring = builder()
         .build(ENTRIES)
         .map_err(|e| explain(&e, &Surroundings::read()))?;
@@ -160,7 +184,7 @@ fn explain(e: &io::Error, around: &Surroundings) -> io::Error {
 }
 
 /// Explains an error from making a P's ring.
-pub(crate) fn explain_here(e: &io::Error) -> io::Error {
+pub fn explain_here(e: &io::Error) -> io::Error {
     explain(e, &Surroundings::read())
 }
 

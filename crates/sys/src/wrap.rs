@@ -33,28 +33,25 @@ use std::sync::OnceLock;
 
 /// The actions around a call of a thread that the runtime has pinned.
 #[derive(Debug)]
-pub(crate) struct Hooks {
+pub struct Hooks {
     /// Gives the calling thread what a thread of the process has that the runtime did not start, for
     /// new threads and processes to inherit. `true` if that must be undone. Not nested.
-    pub(crate) widen: fn() -> bool,
+    pub widen: fn() -> bool,
     /// Undoes [`Hooks::widen`].
-    pub(crate) narrow: fn(),
+    pub narrow: fn(),
     /// As [`Hooks::widen`], for a program that replaces this one: its first thread is the caller.
-    #[allow(dead_code, reason = "only where libc's functions are wrapped")]
-    pub(crate) become_usual: fn() -> bool,
+    pub become_usual: fn() -> bool,
     /// Undoes [`Hooks::become_usual`], after a failure.
-    #[allow(dead_code, reason = "only where libc's functions are wrapped")]
-    pub(crate) become_own: fn(),
+    pub become_own: fn(),
     /// Writes the mask of the process, in the kernel's form, if the calling thread is pinned.
     /// `true` if it was.
-    #[allow(dead_code, reason = "only where libc's functions are wrapped")]
-    pub(crate) write_process_mask: fn(&mut [u8]) -> bool,
+    pub write_process_mask: fn(&mut [u8]) -> bool,
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
 /// Wraps the calls of pinned threads from now on, until the process ends.
-pub(crate) fn install(hooks: Hooks) {
+pub fn install(hooks: Hooks) {
     if HOOKS.set(hooks).is_ok() {
         symbols::link();
         // SAFETY: the handlers are functions of this program; their actions are allowed between any
@@ -101,8 +98,8 @@ mod symbols {
     use std::ptr;
     use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-    use crate::sys::signal;
-    use crate::sys::wrap::HOOKS;
+    use crate::signal;
+    use crate::wrap::HOOKS;
 
     #[cfg(target_arch = "x86_64")]
     macro_rules! jump {

@@ -5,18 +5,18 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::bubble;
+use crate::virtual_time;
 
 /// A deadline that never comes.
-pub(crate) const NEVER: u64 = u64::MAX;
+pub const NEVER: u64 = u64::MAX;
 
 /// Nanoseconds of `CLOCK_MONOTONIC` (read through the vDSO, without a system call).
 #[inline]
 #[cfg_attr(explore, allow(unreachable_code))]
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     #[cfg(explore)]
     return windlass_explorer::now_ns();
-    if let Some(ns) = bubble::now_ns() {
+    if let Some(ns) = virtual_time::now_ns() {
         return ns;
     }
     let mut ts = libc::timespec {
@@ -32,29 +32,29 @@ pub(crate) fn now_ns() -> u64 {
 
 /// The current time in `std`'s type, for deadlines that users give as an [`Instant`].
 #[inline]
-pub(crate) fn now() -> Instant {
+#[cfg_attr(explore, allow(unreachable_code))]
+pub fn now() -> Instant {
     #[cfg(explore)]
     return windlass_explorer::instant_now();
-    #[cfg(not(explore))]
-    bubble::now().unwrap_or_else(Instant::now)
+    virtual_time::now().unwrap_or_else(Instant::now)
 }
 
 /// The time of day.
 #[inline]
-pub(crate) fn time_of_day() -> SystemTime {
-    bubble::time_of_day().unwrap_or_else(SystemTime::now)
+pub fn time_of_day() -> SystemTime {
+    virtual_time::time_of_day().unwrap_or_else(SystemTime::now)
 }
 
 /// A counter that runs at a constant rate ([`ticks_in`]) and is cheaper than [`now_ns`]: the CPU's
 /// own, if it has one. It may jump when a thread changes CPUs, on machines whose CPUs are not
 /// synchronised. For hints about durations only.
 #[inline(always)]
-pub(crate) fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     // In the explorer, time is virtual.
     if cfg!(explore) {
         return now_ns();
     }
-    if let Some(ns) = bubble::now_ns() {
+    if let Some(ns) = virtual_time::now_ns() {
         return ns;
     }
     #[cfg(target_arch = "x86_64")]
@@ -75,7 +75,7 @@ pub(crate) fn ticks() -> u64 {
 }
 
 /// The number of [`ticks`] in `ns`, measured once: rather too few than too many.
-pub(crate) fn ticks_in(ns: u64) -> u64 {
+pub fn ticks_in(ns: u64) -> u64 {
     if cfg!(explore) {
         return ns;
     }
@@ -98,7 +98,8 @@ fn measure() -> u64 {
 }
 
 /// The instant `d` from now; [`NEVER`] past the clock's range.
-pub(crate) fn deadline_ns(d: Duration) -> u64 {
+#[inline]
+pub fn deadline_ns(d: Duration) -> u64 {
     u64::try_from(d.as_nanos())
         .ok()
         .and_then(|ns| now_ns().checked_add(ns))
@@ -106,7 +107,8 @@ pub(crate) fn deadline_ns(d: Duration) -> u64 {
 }
 
 /// The time until the deadline: 0 if it has passed, [`NEVER`] if there is none.
-pub(crate) fn left_ns(deadline_ns: u64) -> u64 {
+#[inline]
+pub fn left_ns(deadline_ns: u64) -> u64 {
     match deadline_ns {
         NEVER => NEVER,
         _ => deadline_ns.saturating_sub(now_ns()),
@@ -114,13 +116,14 @@ pub(crate) fn left_ns(deadline_ns: u64) -> u64 {
 }
 
 /// An instant of `std` on this clock, rounded up; [`NEVER`] past the clock's range.
-pub(crate) fn instant_ns(when: Instant) -> u64 {
+#[inline]
+pub fn instant_ns(when: Instant) -> u64 {
     deadline_ns(when.saturating_duration_since(now()))
 }
 
 /// The CPU time that thread `tid` of this process has used; `None` if it has ended.
 #[cfg_attr(explore, allow(unreachable_code, unused_variables))]
-pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
+pub fn thread_cpu_ns(tid: i32) -> Option<u64> {
     // In the explorer, a thread that does not wait is running.
     #[cfg(explore)]
     return Some(windlass_explorer::now_ns());
@@ -137,7 +140,8 @@ pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
 }
 
 /// A timespec of `ns` nanoseconds, for relative waits.
-pub(crate) fn timespec(ns: u64) -> libc::timespec {
+#[inline]
+pub fn timespec(ns: u64) -> libc::timespec {
     libc::timespec {
         tv_sec: (ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (ns % 1_000_000_000) as libc::c_long,
@@ -146,7 +150,7 @@ pub(crate) fn timespec(ns: u64) -> libc::timespec {
 
 /// Sleeps the calling thread for `ns` nanoseconds or until a signal.
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub(crate) fn nap(ns: u64) {
+pub fn nap(ns: u64) {
     #[cfg(explore)]
     return windlass_explorer::sleep_ns(ns);
     let ts = timespec(ns);
@@ -165,7 +169,7 @@ const TIGHT_NS: u64 = 1;
 
 /// Makes the calling thread's timed waits end on time: by default the kernel may delay them by 50
 /// µs to batch wake-ups. Returns the previous slack.
-pub(crate) fn tighten_timer_slack() -> u64 {
+pub fn tighten_timer_slack() -> u64 {
     let before = timer_slack_ns();
     if before > TIGHT_NS {
         USUAL_SLACK_NS.store(before, Ordering::Relaxed);
@@ -176,7 +180,7 @@ pub(crate) fn tighten_timer_slack() -> u64 {
 
 /// Gives the calling thread the slack that threads have which the runtime has not tightened. `false` if
 /// it is not tight.
-pub(crate) fn loosen_timer_slack() -> bool {
+pub fn loosen_timer_slack() -> bool {
     let is_tight = timer_slack_ns() == TIGHT_NS;
     if is_tight {
         restore_timer_slack(USUAL_SLACK_NS.load(Ordering::Relaxed));
@@ -191,7 +195,7 @@ fn timer_slack_ns() -> u64 {
 }
 
 /// Restores the timer slack of a thread that the runtime has borrowed.
-pub(crate) fn restore_timer_slack(slack_ns: u64) {
+pub fn restore_timer_slack(slack_ns: u64) {
     // SAFETY: takes a plain integer, and changes only this thread's slack; 0 means the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns) };
 }

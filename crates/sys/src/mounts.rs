@@ -6,7 +6,7 @@
 //! (docs/SAFETY.md). So calls on these files are made on spare threads, which submit nothing.
 //!
 //! The mount table lists the mounts with the types of their file systems. It is read at most once
-//! in [`FRESH_NS`]; if it has no remote mount, no further look-up is made. An open file is looked
+//! in `FRESH_NS`; if it has no remote mount, no further look-up is made. An open file is looked
 //! up by its device. A path is looked up by the mount point above it, without resolving symbolic
 //! links, because a call that resolves them may itself wait for a server.
 
@@ -14,10 +14,10 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::loom::native::{Mutex, MutexGuard, PoisonError};
-use crate::sys::{clock, file};
+use crate::{clock, file};
 
 /// How long a copy of the mount table is used before it is read again.
 const FRESH_NS: u64 = 5_000_000_000;
@@ -68,13 +68,13 @@ static NEXT_LOOK_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Whether calls on this path may wait for a server.
 #[inline]
-pub(super) fn is_remote(path: &Path) -> bool {
+pub fn is_remote(path: &Path) -> bool {
     any_remote() && is_remote_in(&table(), path)
 }
 
 /// Whether calls on open files of this device may wait for a server.
 #[inline]
-pub(super) fn is_remote_device(device: u64) -> bool {
+pub fn is_remote_device(device: u64) -> bool {
     any_remote() && table().iter().any(|m| m.is_remote && m.device == device)
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static N_FORKS: AtomicUsize = AtomicUsize::new(0);
 
 /// The number of forks between the process that first called this and this one.
-pub(crate) fn n_forks() -> usize {
+pub fn n_forks() -> usize {
     extern "C" fn in_child() {
         N_FORKS.fetch_add(1, Ordering::Relaxed);
     }
@@ -26,33 +26,12 @@ pub(crate) fn n_forks() -> usize {
     N_FORKS.load(Ordering::Relaxed)
 }
 
-/// Runs `f` in a forked child, and returns the child's exit status: success if `f` returned `true`.
-#[cfg(all(test, not(loom)))]
-pub(crate) fn in_fork(f: impl FnOnce() -> bool) -> std::process::ExitStatus {
-    use std::os::unix::process::ExitStatusExt;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
-    // SAFETY: the child has only this thread. `f` does not wait for another one, and glibc's
-    // allocator is usable in a forked child.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let is_well = catch_unwind(AssertUnwindSafe(f)).unwrap_or(false);
-        // SAFETY: takes a plain number; runs no code of the parent.
-        unsafe { libc::_exit(i32::from(!is_well)) };
-    }
-    assert!(pid > 0, "{}", io::Error::last_os_error());
-    let mut status = 0;
-    // SAFETY: the place is valid for writes, and the child is this thread's own.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    std::process::ExitStatus::from_raw(status)
-}
-
 /// A descriptor, close-on-exec, that becomes readable when the process ends (Linux 5.3).
 ///
 /// # Errors
 ///
 /// `ESRCH` if there is no such process, `ENOSYS` or `EPERM` in a sandbox.
-pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes plain integers.
     let fd = cvt(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as libc::c_int)?;
     // SAFETY: the kernel returned this descriptor to this call only.
@@ -60,7 +39,7 @@ pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
 }
 
 /// The most descriptors that this process may have (`RLIMIT_NOFILE`).
-pub(crate) fn max_descriptors() -> usize {
+pub fn max_descriptors() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

@@ -22,13 +22,13 @@ const PAGES_PER_QUERY: usize = 1024;
 static N_REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// How often the kernel has refused to place memory in this process.
-pub(crate) fn n_refused() -> u64 {
+pub fn n_refused() -> u64 {
     N_REFUSED.load(Ordering::Relaxed)
 }
 
 /// The location of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageAt {
+pub enum PageAt {
     /// On this node, by the kernel's number.
     Node(u32),
     /// There is no page: it was never written, or the kernel does not report it.
@@ -40,7 +40,7 @@ pub(crate) enum PageAt {
 /// # Safety
 ///
 /// The range is mapped and belongs to the caller.
-pub(crate) unsafe fn prefer_node(base: *mut u8, bytes: usize, node: u32) -> bool {
+pub unsafe fn prefer_node(base: *mut u8, bytes: usize, node: u32) -> bool {
     let mask = Mask::of(node);
     // SAFETY:
     // - the range is the caller's, by this function's contract.
@@ -61,7 +61,7 @@ pub(crate) unsafe fn prefer_node(base: *mut u8, bytes: usize, node: u32) -> bool
 
 /// Prefers a node for memory that the calling thread touches first, and that the kernel allocates
 /// on its behalf. For threads that end soon.
-pub(crate) fn prefer_node_here(node: u32) -> bool {
+pub fn prefer_node_here(node: u32) -> bool {
     let mask = Mask::of(node);
     // SAFETY: the mask holds at least the number of bits given.
     let r = unsafe {
@@ -80,7 +80,7 @@ pub(crate) fn prefer_node_here(node: u32) -> bool {
 /// # Errors
 ///
 /// `ENOSYS` and `EPERM` where the call does not exist or is not allowed.
-pub(crate) fn where_are(pages: &[usize]) -> io::Result<Vec<PageAt>> {
+pub fn where_are(pages: &[usize]) -> io::Result<Vec<PageAt>> {
     let mut places = Vec::with_capacity(pages.len());
     for some in pages.chunks(PAGES_PER_QUERY) {
         let mut status = vec![0 as libc::c_int; some.len()];
@@ -107,7 +107,7 @@ pub(crate) fn where_are(pages: &[usize]) -> io::Result<Vec<PageAt>> {
 }
 
 /// The nodes in the kernel's list `have` (`has_cpu`, `has_memory`); empty on kernels without NUMA.
-pub(crate) fn nodes_that(have: &str) -> Vec<u32> {
+pub fn nodes_that(have: &str) -> Vec<u32> {
     let listed = std::fs::read_to_string(format!("/sys/devices/system/node/{have}"));
     let ids = listed.ok().and_then(|list| parse_cpu_list(list.trim()));
     let ids = ids.unwrap_or_default().into_iter();
@@ -145,7 +145,7 @@ impl Mask {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sys::mmap;
+    use crate::mmap;
 
     #[test]
     fn a_page_is_nowhere_until_it_is_written() {

@@ -59,7 +59,7 @@ fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<(
 /// `ENOENT` if the ring has no such operation (not submitted yet, or completed), `EALREADY` if it
 /// is executing and will complete by itself, `ETIME` if it did not end at once.
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
+pub fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
     return windlass_explorer::sync_cancel(fd, user_data, None);
     cancel(fd, user_data, -1, 0)
@@ -71,7 +71,7 @@ pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
 ///
 /// `ENOENT` if there are none.
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub(crate) fn sync_cancel_all_of(fd: i32, of: i32) -> io::Result<()> {
+pub fn sync_cancel_all_of(fd: i32, of: i32) -> io::Result<()> {
     #[cfg(explore)]
     return windlass_explorer::sync_cancel(fd, 0, Some(of));
     cancel(fd, 0, of, CANCEL_ALL_OF_FD)
@@ -97,7 +97,7 @@ fn cancel(fd: i32, user_data: u64, of: i32, flags: u32) -> io::Result<()> {
 ///
 /// `EINVAL` on kernels without this operation.
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
+pub fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
     return windlass_explorer::send_msg_ring(fd, user_data);
     let sqe = MsgSqe {
@@ -115,14 +115,14 @@ pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
 
 /// A further mapping of a ring's queues, besides the owner's.
 #[derive(Debug)]
-pub(crate) struct View {
+pub struct View {
     base: *mut libc::c_void,
     bytes: usize,
 }
 
 impl View {
     /// Its address range.
-    pub(crate) fn span(&self) -> std::ops::Range<usize> {
+    pub fn span(&self) -> std::ops::Range<usize> {
         self.base.addr()..self.base.addr() + self.bytes
     }
 }
@@ -139,7 +139,7 @@ impl Drop for View {
 /// # Errors
 ///
 /// The kernel's: `EINVAL` if a part is shorter.
-pub(crate) fn map_again(fd: i32, bytes: [usize; 2]) -> io::Result<[View; 2]> {
+pub fn map_again(fd: i32, bytes: [usize; 2]) -> io::Result<[View; 2]> {
     Ok([map_part(fd, 0, bytes[0])?, map_part(fd, 1, bytes[1])?])
 }
 
@@ -220,7 +220,7 @@ const SQ_TASKRUN: u32 = 1 << 2;
 /// Ordering: relaxed; a reader takes them for hints, and the one that acts on them becomes the
 /// owner of the ring first.
 #[derive(Debug)]
-pub(crate) struct SharedWords {
+pub struct SharedWords {
     #[cfg(not(explore))]
     view: View,
     #[cfg(not(explore))]
@@ -233,7 +233,7 @@ impl SharedWords {
     /// Maps the words of the ring `fd`. `None` if the kernel refuses. The mapping keeps the ring
     /// open.
     #[cfg(not(explore))]
-    pub(crate) fn map(fd: i32) -> Option<SharedWords> {
+    pub fn map(fd: i32) -> Option<SharedWords> {
         let offsets = offsets()?;
         let view = map_part(fd, 0, WORDS_BYTES).ok()?;
         // As the owner's mapping: a child process must not keep the ring open.
@@ -243,6 +243,7 @@ impl SharedWords {
     }
 
     #[cfg(not(explore))]
+    #[inline]
     fn word(&self, at: usize) -> u32 {
         // SAFETY: the view maps `WORDS_BYTES` bytes, and the offsets are those of words within
         // (`offsets`), which the kernel and the owner of the ring write as atomics.
@@ -251,32 +252,37 @@ impl SharedWords {
 
     /// Whether the kernel has completions for a thread that has not collected them.
     #[cfg(not(explore))]
-    pub(crate) fn has_task_work(&self) -> bool {
+    #[inline]
+    pub fn has_task_work(&self) -> bool {
         self.word(self.offsets[2]) & (SQ_TASKRUN | SQ_CQ_OVERFLOW) != 0
     }
 
     /// Whether the owner would find something to do: completions, task work, entries that it has
     /// not submitted.
     #[cfg(not(explore))]
-    pub(crate) fn has_news(&self) -> bool {
+    #[inline]
+    pub fn has_news(&self) -> bool {
         let [sq_head, sq_tail, _, cq_head, cq_tail] = self.offsets.map(|at| self.word(at));
         self.has_task_work() || sq_head != sq_tail || cq_head != cq_tail
     }
 
+    /// As the real one, which may fail.
     #[cfg(explore)]
     #[allow(clippy::unnecessary_wraps, reason = "the real one may fail")]
-    pub(crate) fn map(fd: i32) -> Option<SharedWords> {
+    pub fn map(fd: i32) -> Option<SharedWords> {
         Some(SharedWords { fd })
     }
 
+    /// Never: the simulated kernel has no task work.
     #[cfg(explore)]
     #[allow(clippy::unused_self, reason = "the simulated kernel has no task work")]
-    pub(crate) fn has_task_work(&self) -> bool {
+    pub fn has_task_work(&self) -> bool {
         false
     }
 
+    /// Whether the owner would find something to do.
     #[cfg(explore)]
-    pub(crate) fn has_news(&self) -> bool {
+    pub fn has_news(&self) -> bool {
         windlass_explorer::ring_has_news(self.fd)
     }
 }

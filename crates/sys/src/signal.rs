@@ -15,7 +15,7 @@ const ALT_STACK_BYTES: usize = 64 * 1024;
 
 /// An alternate signal stack that belongs to the thread that made it.
 #[derive(Debug)]
-pub(crate) struct AltStack {
+pub struct AltStack {
     base: *mut u8,
     before: libc::stack_t,
 }
@@ -26,7 +26,7 @@ impl AltStack {
     /// # Errors
     ///
     /// The kernel's, when memory is short.
-    pub(crate) fn install() -> io::Result<AltStack> {
+    pub fn install() -> io::Result<AltStack> {
         let base = mmap::reserve(ALT_STACK_BYTES)?;
         let stack = libc::stack_t {
             ss_sp: base.cast(),
@@ -60,7 +60,7 @@ impl Drop for AltStack {
 
 /// Examines a fault address. `true` if it was a goroutine's overflow, which the function has
 /// reported.
-pub(crate) type FaultFn = fn(addr: usize) -> bool;
+pub type FaultFn = fn(addr: usize) -> bool;
 
 struct Handler {
     report: FaultFn,
@@ -71,7 +71,7 @@ static HANDLER: OnceLock<Handler> = OnceLock::new();
 
 /// Installs the process's SIGSEGV handler, once. `report` runs in the handler and must be
 /// async-signal-safe.
-pub(crate) fn install_fault_handler(report: FaultFn) {
+pub fn install_fault_handler(report: FaultFn) {
     let mut first = false;
     HANDLER.get_or_init(|| {
         first = true;
@@ -115,7 +115,7 @@ extern "C" fn on_fault(
 }
 
 /// Whether the process ignores a signal, as Rust's start-up code sets SIGPIPE.
-pub(crate) fn is_ignored(signal: libc::c_int) -> bool {
+pub fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: an all-zero sigaction is a valid output argument.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: with a null new action the call only writes the old one to a valid structure.
@@ -155,7 +155,7 @@ unsafe fn call_handler(
 /// Installs a handler by `register`, and makes it run on the alternate stack of the thread: the frame of a
 /// signal has 3 KiB and more, for which a goroutine's stack may have no room. A handler that was there
 /// before, and that `register` calls, too, may need the larger stack that it was installed for.
-pub(crate) fn on_alternate_stack<T>(
+pub fn on_alternate_stack<T>(
     signal: i32,
     register: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {
@@ -176,7 +176,7 @@ pub(crate) fn on_alternate_stack<T>(
 }
 
 /// Writes bytes to stderr. Usable in a signal handler: takes no lock and does not allocate.
-pub(crate) fn write_stderr(mut bytes: &[u8]) {
+pub fn write_stderr(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: write is async-signal-safe and the slice is valid.
         let n = unsafe { super::raw::write(2, bytes.as_ptr().cast(), bytes.len()) };
@@ -198,7 +198,7 @@ static BEFORE_QUIT: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// The action after a SIGQUIT was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AfterQuit {
+pub enum AfterQuit {
     /// There was no previous handler: exit.
     Exit,
     /// The previous handler has run: continue.
@@ -232,12 +232,12 @@ fn set_quit_action(action: &libc::sigaction) -> libc::sigaction {
 }
 
 /// Installs the process's SIGQUIT handler, once.
-pub(crate) fn install_quit_handler() {
+pub fn install_quit_handler() {
     BEFORE_QUIT.get_or_init(|| set_quit_action(&quit_action()));
 }
 
 /// Sleeps until more SIGQUITs than `seen` have been received, and returns their number.
-pub(crate) fn wait_for_quit(seen: u32) -> u32 {
+pub fn wait_for_quit(seen: u32) -> u32 {
     loop {
         let n = QUITS.load(Ordering::Relaxed);
         if n != seen {
@@ -248,7 +248,7 @@ pub(crate) fn wait_for_quit(seen: u32) -> u32 {
 }
 
 /// Calls the previous handler on the calling thread, or returns that the default action is to exit.
-pub(crate) fn after_quit() -> AfterQuit {
+pub fn after_quit() -> AfterQuit {
     let Some(before) = BEFORE_QUIT.get() else {
         return AfterQuit::GoOn;
     };
@@ -272,14 +272,14 @@ pub(crate) fn after_quit() -> AfterQuit {
 }
 
 /// Ends the process immediately, without running destructors or exit handlers.
-pub(crate) fn exit_now(status: i32) -> ! {
+pub fn exit_now(status: i32) -> ! {
     // SAFETY: ends the process without running any code of it.
     unsafe { libc::_exit(status) }
 }
 
 /// Writes one byte to a non-blocking pipe from a signal handler, which saves `errno`. If the pipe
 /// is full its reader is woken anyway.
-pub(crate) fn write_byte(fd: std::os::fd::RawFd) {
+pub fn write_byte(fd: std::os::fd::RawFd) {
     // SAFETY: write is async-signal-safe, and the byte is valid.
     unsafe { super::raw::write(fd, [0_u8].as_ptr().cast(), 1) };
 }

@@ -12,18 +12,16 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::op::Interest;
-use super::sqe::{Buffers, Request};
-use crate::race;
-use crate::sys::errno::retry;
-use crate::sys::{file, socket};
+use crate::errno::retry;
+use crate::request::{Buffers, Interest, Request};
+use crate::{file, race, socket};
 
 /// The result that means "make a blocking call"; no error number is so large.
-pub(crate) const MUST_BLOCK: i32 = -0x1000_0000;
+pub const MUST_BLOCK: i32 = -0x1000_0000;
 
 /// The result that means "reported ready, but the attempt found nothing, and it still is": the
-/// goroutine waits for its descriptor by itself (`poll::waits`).
-pub(crate) const IN_VAIN: i32 = -0x1000_0001;
+/// goroutine waits for its descriptor by itself.
+pub const IN_VAIN: i32 = -0x1000_0001;
 
 /// The flag of a receive's completion for "there is more" (`IORING_CQE_F_SOCK_NONEMPTY`).
 const SOCK_NONEMPTY: u32 = 1 << 2;
@@ -32,10 +30,12 @@ const LARGE: usize = 4096;
 
 /// How a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub enum Class {
     /// By attempts, when the descriptor is ready.
     Waits {
+        /// The descriptor.
         fd: i32,
+        /// Its readiness for what.
         direction: Interest,
         /// Whether an attempt is worthwhile before the descriptor is polled.
         at_once: bool,
@@ -46,9 +46,10 @@ pub(crate) enum Class {
 
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub enum Attempt {
     /// The result as a ring would give it: a length or descriptor, or a negated error
     /// number; and the completion's flags.
+    #[allow(missing_docs, reason = "named above")]
     Done { result: i32, flags: u32 },
     /// The descriptor is not ready; epoll reports when it is.
     NotReady,
@@ -59,7 +60,7 @@ pub(crate) enum Attempt {
 impl Request {
     /// Tells the race detector of the bytes that the caller is about to move by this request, until the drop.
     #[inline]
-    pub(crate) fn moves_bytes(&self) -> Option<race::Receives> {
+    pub fn moves_bytes(&self) -> Option<race::Receives> {
         match self.class() {
             Class::Waits {
                 direction: Interest::Write,
@@ -74,7 +75,7 @@ impl Request {
     }
 
     /// How the request is carried out.
-    pub(crate) fn class(&self) -> Class {
+    pub fn class(&self) -> Class {
         let waits = |fd, direction, at_once| Class::Waits {
             fd,
             direction,
@@ -100,7 +101,7 @@ impl Request {
     }
 
     /// The events that a poll waits for; 0 for other requests.
-    pub(crate) fn polled_events(&self) -> u32 {
+    pub fn polled_events(&self) -> u32 {
         match *self {
             Request::PollAdd { events, .. } => events,
             _ => 0,
@@ -113,7 +114,7 @@ impl Request {
     /// # Safety
     ///
     /// The memory that the request points at is valid, and not used by others during the call.
-    pub(crate) unsafe fn attempt(&self, announced: bool) -> Attempt {
+    pub unsafe fn attempt(&self, announced: bool) -> Attempt {
         match *self {
             Request::Recv {
                 fd,
@@ -123,12 +124,14 @@ impl Request {
             } => received(
                 len as usize,
                 recv_as_if_blocking(fd, flags, announced, || {
-                    retry(|| socket::recv_now(borrow(fd), buf, len as usize, flags))
+                    // SAFETY: by this function's contract.
+                    retry(|| unsafe { socket::recv_now(borrow(fd), buf, len as usize, flags) })
                 }),
             ),
             Request::RecvMsg { fd, msg, flags } => {
                 let r = recv_as_if_blocking(fd, flags, announced, || {
-                    retry(|| socket::recvmsg_now(borrow(fd), msg, flags))
+                    // SAFETY: by this function's contract.
+                    retry(|| unsafe { socket::recvmsg_now(borrow(fd), msg, flags) })
                 });
                 came_to(r)
             }
@@ -142,13 +145,18 @@ impl Request {
                 let bytes = unsafe { std::slice::from_raw_parts(buf, len as usize) };
                 came_to(retry(|| socket::send_now(borrow(fd), bytes)))
             }
-            Request::SendMsg { fd, msg } => came_to(retry(|| socket::sendmsg_now(borrow(fd), msg))),
+            Request::SendMsg { fd, msg } => {
+                // SAFETY: by this function's contract.
+                came_to(retry(|| unsafe { socket::sendmsg_now(borrow(fd), msg) }))
+            }
             Request::Accept { fd, addr, len } => {
-                let r = retry(|| socket::accept_now(borrow(fd), addr.cast(), len));
+                // SAFETY: by this function's contract.
+                let r = retry(|| unsafe { socket::accept_now(borrow(fd), addr.cast(), len) });
                 accepted(fd, announced, r)
             }
             Request::Connect { fd, addr, len } => {
-                connected(socket::connect_now(borrow(fd), addr, len))
+                // SAFETY: by this function's contract.
+                connected(unsafe { socket::connect_now(borrow(fd), addr, len) })
             }
             Request::PollAdd { fd, events } => match socket::poll_now(borrow(fd), events as i16) {
                 Ok(0) => Attempt::NotReady,
@@ -170,12 +178,12 @@ impl Request {
     }
 
     /// Whether the request is itself a single attempt, which fails instead of waiting.
-    pub(crate) fn is_one_attempt(&self) -> bool {
+    pub fn is_one_attempt(&self) -> bool {
         matches!(*self, Request::Recv { flags, .. } if flags & libc::MSG_DONTWAIT != 0)
     }
 
     /// The request as a blocking call, if its descriptor is or may be a file's.
-    pub(crate) fn blocking(&self) -> Option<Blocking> {
+    pub fn blocking(&self) -> Option<Blocking> {
         let is_files = matches!(self, Request::Read { .. } | Request::Write { .. })
             || self.class() == Class::Blocks;
         is_files.then_some(Blocking(*self))
@@ -184,7 +192,7 @@ impl Request {
 
 /// A request to be carried out by a blocking call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocking(Request);
+pub struct Blocking(Request);
 
 // SAFETY: a request is addresses and numbers; the contract of `run` says when what they point at
 // may be used.
@@ -196,7 +204,7 @@ impl Blocking {
     /// # Safety
     ///
     /// The memory that the request points at is valid, and not used by others during the call.
-    pub(crate) unsafe fn run(self) -> i32 {
+    pub unsafe fn run(self) -> i32 {
         let r = match self.0 {
             Request::Read { fd, bufs, offset } => {
                 // SAFETY: by this function's contract.
@@ -247,24 +255,34 @@ fn whole(buf: *mut u8, len: u32) -> libc::iovec {
     }
 }
 
-fn read(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
+/// # Safety
+///
+/// The buffers are valid for writes.
+unsafe fn read(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
     let fd = borrow(fd);
-    match retry(|| file::readv_now(fd, iov, offset as i64)) {
+    // SAFETY: by this function's contract, here and below.
+    match retry(|| unsafe { file::readv_now(fd, iov, offset as i64) }) {
         Err(e) if cannot_tell(&e, file::denies_readv_now) => {
             when_it_shows(fd, libc::POLLIN, announced, || {
-                file::readv_at(fd, iov, offset as i64)
+                // SAFETY: as above.
+                unsafe { file::readv_at(fd, iov, offset as i64) }
             })
         }
         r => came_to(r),
     }
 }
 
-fn write(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
+/// # Safety
+///
+/// The buffers are valid for reads.
+unsafe fn write(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
     let fd = borrow(fd);
-    match retry(|| file::writev_now(fd, iov, offset as i64)) {
+    // SAFETY: by this function's contract, here and below.
+    match retry(|| unsafe { file::writev_now(fd, iov, offset as i64) }) {
         Err(e) if cannot_tell(&e, file::denies_writev_now) => {
             when_it_shows(fd, libc::POLLOUT, announced, || {
-                file::writev_at(fd, &[short(iov)], offset as i64)
+                // SAFETY: as above, of a part of the first buffer.
+                unsafe { file::writev_at(fd, &[short(iov)], offset as i64) }
             })
         }
         r => came_to(r),

@@ -105,24 +105,24 @@ fn by_goroutines() -> bool {
 }
 
 /// Whether the program has this file, and no sanitizer.
-pub(crate) fn is_in_vain() -> bool {
+pub fn is_in_vain() -> bool {
     sanitizer() == 0
 }
 
 /// The fiber of a goroutine, from its spawn to its end.
 #[derive(Debug)]
-pub(crate) struct Fiber(Cell<*mut c_void>);
+pub struct Fiber(Cell<*mut c_void>);
 
 /// The fiber from which a thread switched to a goroutine's, and the flags of both switches.
 #[derive(Debug)]
-pub(crate) struct From {
+pub struct From {
     fiber: *mut c_void,
     flags: c_uint,
 }
 
 impl Fiber {
     /// Makes the fiber of a goroutine that the caller spawns.
-    pub(crate) fn begin<'a>(&self, id: u64, name: impl FnOnce() -> Option<&'a str>) {
+    pub fn begin<'a>(&self, id: u64, name: impl FnOnce() -> Option<&'a str>) {
         let name = match name() {
             None => format!("goroutine {id}"),
             Some(name) => format!("goroutine {id} {name:?}"),
@@ -149,7 +149,7 @@ impl Fiber {
     }
 
     /// The goroutine has ended, or will never run. Idempotent.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let fiber = self.0.replace(ptr::null_mut());
         if fiber.is_null() {
             return;
@@ -170,7 +170,7 @@ impl Fiber {
     /// The calling thread goes on as this goroutine, inside the runtime. It switches to the goroutine's stack and
     /// back before [`From::back`].
     #[inline(always)]
-    pub(crate) fn enter(&self) -> From {
+    pub fn enter(&self) -> From {
         if self.0.get().is_null() {
             let fiber = ptr::null_mut();
             return From { fiber, flags: 0 };
@@ -186,8 +186,9 @@ impl Fiber {
 }
 
 impl From {
+    /// Goes back there.
     #[inline(always)]
-    pub(crate) fn back(self) {
+    pub fn back(self) {
         if self.fiber.is_null() {
             return;
         }
@@ -198,7 +199,7 @@ impl From {
 
 /// The calling goroutine or M goes on inside the runtime: its accesses are not looked at. Nested.
 #[inline]
-pub(crate) fn enter_runtime() {
+pub fn enter_runtime() {
     if by_goroutines() {
         // SAFETY: always allowed.
         unsafe { __tsan_ignore_thread_begin() };
@@ -207,7 +208,7 @@ pub(crate) fn enter_runtime() {
 
 /// Ends one [`enter_runtime`].
 #[inline]
-pub(crate) fn leave_runtime() {
+pub fn leave_runtime() {
     if by_goroutines() {
         // SAFETY: after `enter_runtime`, by the callers.
         unsafe { __tsan_ignore_thread_end() };
@@ -217,11 +218,11 @@ pub(crate) fn leave_runtime() {
 /// Leaves the runtime when it is dropped.
 #[derive(Debug)]
 #[must_use = "its drop leaves the runtime"]
-pub(crate) struct InRuntime(());
+pub struct InRuntime(());
 
 impl InRuntime {
     /// As [`enter_runtime`].
-    pub(crate) fn enter() -> InRuntime {
+    pub fn enter() -> InRuntime {
         enter_runtime();
         InRuntime(())
     }
@@ -234,7 +235,7 @@ impl Drop for InRuntime {
 }
 
 /// The calling thread is the M `m` from now on: what it does orders nothing, but in [`commit_for`].
-pub(crate) fn begin_m<T>(m: &T) {
+pub fn begin_m<T>(m: &T) {
     if by_goroutines() {
         // SAFETY: only an address, and always allowed.
         unsafe {
@@ -246,7 +247,7 @@ pub(crate) fn begin_m<T>(m: &T) {
 }
 
 /// The calling thread is no M any more. All goroutines of the run have ended.
-pub(crate) fn end_m() {
+pub fn end_m() {
     if by_goroutines() {
         // SAFETY: after `begin_m`; only an address.
         unsafe {
@@ -259,7 +260,7 @@ pub(crate) fn end_m() {
 
 /// The goroutine whose header is at `g` is about to switch out: see [`commit_for`].
 #[inline]
-pub(crate) fn switches_out<T>(g: *mut T) {
+pub fn switches_out<T>(g: *mut T) {
     if by_goroutines() {
         // SAFETY: only an address, as below.
         unsafe { __tsan_release(g.cast()) };
@@ -269,7 +270,7 @@ pub(crate) fn switches_out<T>(g: *mut T) {
 /// Runs `f` on the M, for a goroutine that has switched out: what it publishes, it publishes with all that the
 /// goroutine did.
 #[inline(always)]
-pub(crate) fn commit_for<T, R>(g: *mut T, f: impl FnOnce() -> R) -> R {
+pub fn commit_for<T, R>(g: *mut T, f: impl FnOnce() -> R) -> R {
     if !by_goroutines() {
         return f();
     }
@@ -286,7 +287,7 @@ pub(crate) fn commit_for<T, R>(g: *mut T, f: impl FnOnce() -> R) -> R {
 
 /// The caller queues the goroutine whose header is at `g`, or lets its wait go on, after all that it did with its frame.
 #[inline]
-pub(crate) fn readies<T>(g: *mut T) {
+pub fn readies<T>(g: *mut T) {
     if by_goroutines() {
         // SAFETY: only an address.
         unsafe { __tsan_release(readied(g)) };
@@ -296,7 +297,7 @@ pub(crate) fn readies<T>(g: *mut T) {
 /// The calling goroutine leaves the runtime after a switch, on the M `m`, whose `errno` is its own from now on. (A report
 /// about it would even change it.)
 #[inline]
-pub(crate) fn goes_on<T, M>(g: *mut T, m: *const M) {
+pub fn goes_on<T, M>(g: *mut T, m: *const M) {
     if by_goroutines() {
         // SAFETY: only addresses. The goroutine was inside the runtime.
         unsafe {
@@ -311,7 +312,7 @@ pub(crate) fn goes_on<T, M>(g: *mut T, m: *const M) {
 }
 
 /// The calling goroutine has ended: see [`end_m`].
-pub(crate) fn ends() {
+pub fn ends() {
     if by_goroutines() {
         // SAFETY: only an address.
         unsafe { __tsan_release(ended()) };
@@ -351,7 +352,7 @@ extern "C" fn __tsan_default_suppressions() -> *const c_char {
 }
 
 /// The memory is given to a new user: earlier accesses to it are forgotten.
-pub(crate) fn renew(memory: impl FnOnce() -> Range<usize>) {
+pub fn renew(memory: impl FnOnce() -> Range<usize>) {
     if by_goroutines() {
         let memory = memory();
         // SAFETY: both only change what the sanitizer knows of the memory, which is the caller's alone.
@@ -365,7 +366,7 @@ pub(crate) fn renew(memory: impl FnOnce() -> Range<usize>) {
 /// Bytes go to the kernel, or to another goroutine of the simulation: what the caller did before is ordered before
 /// what follows any later [`receives`], also one that gets other bytes. Go's detector does the same.
 #[inline]
-pub(crate) fn sends() {
+pub fn sends() {
     if mode() != Mode::Off {
         // SAFETY: only an address.
         unsafe { __tsan_release(bytes()) };
@@ -375,10 +376,11 @@ pub(crate) fn sends() {
 /// Bytes, or the news that there are some, have come when this is dropped: see [`sends`].
 #[derive(Debug)]
 #[must_use = "its drop is the order"]
-pub(crate) struct Receives;
+pub struct Receives;
 
+/// Its result stands for the bytes that are about to come.
 #[inline]
-pub(crate) fn receives() -> Receives {
+pub fn receives() -> Receives {
     Receives
 }
 
@@ -398,8 +400,7 @@ fn bytes() -> *mut c_void {
 }
 
 /// Calls `f` on behalf of the sanitizer, which reports a race: another report in `f` would wait for this one for ever.
-#[cfg(feature = "sim")]
-pub(crate) fn in_report(f: impl FnOnce()) {
+pub fn in_report(f: impl FnOnce()) {
     // SAFETY: always allowed, in a program that has the sanitizer.
     unsafe { __tsan_ignore_thread_begin() };
     f();

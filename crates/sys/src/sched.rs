@@ -14,14 +14,15 @@ const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
 /// The calling thread's kernel id.
-pub(crate) fn gettid() -> i32 {
+#[inline]
+pub fn gettid() -> i32 {
     // SAFETY: takes no argument and cannot fail.
     unsafe { libc::gettid() }
 }
 
 /// The system call in which a thread of this process waits, and its first argument, if it is one of those in
 /// which programs block without meaning to.
-pub(crate) fn waits_in(tid: i32) -> Option<(&'static str, u64)> {
+pub fn waits_in(tid: i32) -> Option<(&'static str, u64)> {
     let calls = [
         (libc::SYS_read, "read"),
         (libc::SYS_readv, "readv"),
@@ -45,13 +46,14 @@ pub(crate) fn waits_in(tid: i32) -> Option<(&'static str, u64)> {
 }
 
 /// The CPU on which the caller is running; 0 where that is unknown. No system call.
-pub(crate) fn current_cpu() -> usize {
+#[inline]
+pub fn current_cpu() -> usize {
     // SAFETY: takes no argument.
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
 /// The effective user of the process.
-pub(crate) fn effective_uid() -> u32 {
+pub fn effective_uid() -> u32 {
     // SAFETY: takes no argument and cannot fail.
     unsafe { libc::geteuid() }
 }
@@ -61,7 +63,7 @@ pub(crate) fn effective_uid() -> u32 {
 /// # Errors
 ///
 /// `ENOSYS` or `EPERM` where a sandbox denies the call.
-pub(crate) fn membarrier_register() -> io::Result<()> {
+pub fn membarrier_register() -> io::Result<()> {
     // SAFETY: takes plain integers.
     let r = unsafe {
         libc::syscall(
@@ -80,8 +82,9 @@ pub(crate) fn membarrier_register() -> io::Result<()> {
 /// # Errors
 ///
 /// The kernel's, if [`membarrier_register`] did not succeed before.
+#[inline]
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub(crate) fn membarrier() -> io::Result<()> {
+pub fn membarrier() -> io::Result<()> {
     #[cfg(explore)]
     return {
         windlass_explorer::point_of_membarrier();
@@ -98,7 +101,7 @@ pub(crate) fn membarrier() -> io::Result<()> {
 ///
 /// `EPERM` or `EACCES` when raising the priority without `CAP_SYS_NICE`.
 #[cfg_attr(explore, allow(unreachable_code, unused_variables))]
-pub(crate) fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
+pub fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
     // There, the host's scheduler does not choose the thread that runs.
     #[cfg(explore)]
     return Ok(());
@@ -140,7 +143,7 @@ fn set_nice_and_slice(tid: i32, nice: i32, slice_ns: u64, flags: libc::c_int) ->
 /// Gives the calling thread a short time slice: it gets its CPU sooner when it wakes, and gives way
 /// sooner while it computes. Threads that it starts have a usual one. `false` if it has another policy or
 /// priority than the usual ones, or a sandbox denies the call.
-pub(crate) fn shorten_own_slice() -> bool {
+pub fn shorten_own_slice() -> bool {
     let flags = libc::SCHED_FLAG_RESET_ON_FORK;
     is_usual(0) && set_nice_and_slice(0, 0, SHORT_SLICE_NS, flags).is_ok()
 }
@@ -148,7 +151,7 @@ pub(crate) fn shorten_own_slice() -> bool {
 /// Whether thread `tid` has the usual policy and priority; 0 is the calling thread. `false` where a sandbox
 /// denies the question.
 #[cfg_attr(explore, allow(unreachable_code, unused_variables))]
-pub(crate) fn is_usual(tid: i32) -> bool {
+pub fn is_usual(tid: i32) -> bool {
     // As all changes of priorities succeed there.
     #[cfg(explore)]
     return true;
@@ -157,7 +160,7 @@ pub(crate) fn is_usual(tid: i32) -> bool {
 }
 
 /// Gives a thread whose slice was shortened the kernel's own again. `false` if the kernel refuses.
-pub(crate) fn lengthen_own_slice() -> bool {
+pub fn lengthen_own_slice() -> bool {
     let Ok(own) = own_attributes() else {
         return false;
     };
@@ -189,7 +192,7 @@ fn attributes_of(tid: i32) -> io::Result<libc::sched_attr> {
 /// # Errors
 ///
 /// As [`set_nice`]; and `EINVAL` if the thread has got a real-time policy.
-pub(crate) fn set_nice_of_shortened(tid: i32, nice: i32) -> io::Result<()> {
+pub fn set_nice_of_shortened(tid: i32, nice: i32) -> io::Result<()> {
     let slice_ns = if nice == 0 { SHORT_SLICE_NS } else { 0 };
     // A goroutine may have given a thread that it has locked a policy of its own.
     set_nice_and_slice(tid, nice, slice_ns, libc::SCHED_FLAG_KEEP_POLICY)
@@ -197,7 +200,7 @@ pub(crate) fn set_nice_of_shortened(tid: i32, nice: i32) -> io::Result<()> {
 
 /// Runs `f` on a thread of its own, which ends with it. Runs `f` in place if the kernel refuses a
 /// thread.
-pub(crate) fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+pub fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     if cfg!(explore) {
         // The rings there belong to the explorer's threads, and no kernel interrupts anyone.
         return f();

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use super::clock;
 
 /// The number of the system call, by which `/proc` names it.
-pub(crate) const NUMBER: libc::c_long = libc::SYS_futex;
+pub const NUMBER: libc::c_long = libc::SYS_futex;
 
 /// Sleeps until `word` is woken, if it still holds `expected`; returns at once otherwise. May
 /// return early (signal, spurious wake), so callers loop. A `timeout_ns` of [`clock::NEVER`] waits
@@ -14,7 +14,8 @@ pub(crate) const NUMBER: libc::c_long = libc::SYS_futex;
 ///
 /// The address is passed a second time, which FUTEX_WAIT ignores. It marks the wait as windlass's own
 /// for the crate windlass-hook, which hands the P of a goroutine over while it waits for others.
-pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
+#[inline]
+pub fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     let ts = clock::timespec(timeout_ns);
     let ts_ptr: *const libc::timespec = if timeout_ns == clock::NEVER {
         std::ptr::null()
@@ -40,7 +41,8 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
 ///
 /// Takes a pointer, not a reference: the word may be freed before the call. Then a thread that
 /// sleeps on the word now at that address wakes spuriously, which every waiter allows for.
-pub(crate) fn wake_one(word: *const AtomicU32) {
+#[inline]
+pub fn wake_one(word: *const AtomicU32) {
     // SAFETY: FUTEX_WAKE reads no memory at the address; for an unmapped one it returns EFAULT.
     unsafe {
         libc::syscall(

@@ -1,21 +1,20 @@
 //! Requests to a poller, as plain values, and the ring's entry for each. The kernel version that an
 //! operation needs is in parentheses.
 //!
-//! A request holds raw addresses: the caller (`poll::op`) keeps what they point at alive and in place
+//! A request holds raw addresses: the caller keeps what they point at alive and in place
 //! until the operation has completed. A ring makes an entry of a request; the epoll poller carries
 //! it out by itself.
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{cqueue, opcode, types};
 
-use super::pool::BufferRing;
-
 /// `IORING_RECVSEND_POLL_FIRST`: wait for readiness before the first attempt.
 const POLL_FIRST: u16 = 1;
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Request {
+#[allow(missing_docs, reason = "fields are the arguments of the call")]
+pub enum Request {
     /// `recv(2)` (5.6). It polls first (5.19), as an attempt would most likely find nothing. With
     /// `MSG_DONTWAIT` it is a single attempt.
     Recv {
@@ -28,7 +27,8 @@ pub(crate) enum Request {
     /// completion's flags name the slot.
     RecvPooled {
         fd: i32,
-        pool: *const BufferRing,
+        /// The pool, for the caller alone.
+        pool: *const (),
         group: u16,
         /// Whether an attempt would most likely find nothing, so that polling first is cheaper.
         poll_first: bool,
@@ -76,19 +76,59 @@ pub(crate) enum Request {
 
 /// The memory of a read, or of a write, which only reads it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Buffers {
+#[allow(missing_docs, reason = "as for requests")]
+pub enum Buffers {
     One { at: *mut u8, len: u32 },
     Several { iovec: *const libc::iovec, len: u32 },
 }
 
+/// The reason why an operation waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// For something to read.
+    Read,
+    /// For room to write.
+    Write,
+    /// A set of events of its own: a poll.
+    Events,
+}
+
+/// The events after which a read is attempted. An error or a hang-up, which epoll
+/// always reports, counts for both.
+pub const READ_EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
+/// As [`READ_EVENTS`], of the other direction.
+pub const WRITE_EVENTS: u32 = libc::EPOLLOUT as u32;
+const BOTH_EVENTS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+impl Interest {
+    /// The `poll(2)` events to wait for, for an operation of this direction.
+    pub fn poll_events(self) -> u32 {
+        match self {
+            Interest::Read => libc::POLLIN as u32,
+            Interest::Write => libc::POLLOUT as u32,
+            Interest::Events => (libc::POLLIN | libc::POLLOUT) as u32,
+        }
+    }
+
+    /// Whether one of `events` may have made this direction ready.
+    pub fn is_in(self, events: u32) -> bool {
+        let own = match self {
+            Interest::Read => READ_EVENTS,
+            Interest::Write => WRITE_EVENTS,
+            Interest::Events => u32::MAX,
+        };
+        events & (own | BOTH_EVENTS) != 0
+    }
+}
+
 /// The offset that means the file's current position, and for pipes and terminals the next bytes
 /// (5.6).
-pub(crate) const HERE: u64 = u64::MAX;
+pub const HERE: u64 = u64::MAX;
 
 impl Request {
     /// The request on no descriptor, which completes on a ring with EBADF. `None` for requests
     /// that are not made on sockets.
-    pub(crate) fn of_no_descriptor(&self) -> Option<Request> {
+    pub fn of_no_descriptor(&self) -> Option<Request> {
         let mut request = *self;
         match &mut request {
             Request::Recv { fd, .. }
@@ -106,7 +146,7 @@ impl Request {
 
     /// The ring's entry.
     #[inline]
-    pub(crate) fn entry(&self) -> Entry {
+    pub fn entry(&self) -> Entry {
         match *self {
             Request::Recv {
                 fd,
@@ -188,28 +228,28 @@ impl Request {
 /// Whether the flags of a receive's completion say that there is more in the socket (5.19). For a
 /// TCP socket the flag is reliable; the end of the stream counts as more.
 #[inline]
-pub(crate) fn left_something(flags: u32) -> bool {
+pub fn left_something(flags: u32) -> bool {
     cqueue::sock_nonempty(flags)
 }
 
 /// Multishot poll, edge-triggered (5.13).
-pub(crate) fn multishot_poll(fd: i32, events: u32) -> Entry {
+pub fn multishot_poll(fd: i32, events: u32) -> Entry {
     opcode::PollAdd::new(types::Fd(fd), events)
         .multi(true)
         .build()
 }
 
 /// A read of the eventfd that wakes a ring without message passing (5.1).
-pub(crate) fn read_eventfd(fd: i32, buf: *mut u64) -> Entry {
+pub fn read_eventfd(fd: i32, buf: *mut u64) -> Entry {
     opcode::Read::new(types::Fd(fd), buf.cast(), size_of::<u64>() as u32).build()
 }
 
 /// Cancels everything in flight on the same ring (5.19).
-pub(crate) fn cancel_all() -> Entry {
+pub fn cancel_all() -> Entry {
     opcode::AsyncCancel2::new(types::CancelBuilder::any().all()).build()
 }
 
 /// Cancels the entry named `user_data` on the same ring (5.5).
-pub(crate) fn cancel(user_data: u64) -> Entry {
+pub fn cancel(user_data: u64) -> Entry {
     opcode::AsyncCancel::new(user_data).build()
 }

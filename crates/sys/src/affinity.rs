@@ -9,28 +9,28 @@ const WORDS: usize = MAX_CPUS / u64::BITS as usize;
 
 /// A set of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mask(Box<[u64; WORDS]>);
+pub struct Mask(Box<[u64; WORDS]>);
 
 impl Mask {
     /// Every possible CPU. The kernel intersects it with the cpuset, now and whenever that changes,
     /// so a thread with this mask follows its cpuset.
-    pub(crate) fn all() -> Mask {
+    pub fn all() -> Mask {
         Mask(Box::new([u64::MAX; WORDS]))
     }
 
     /// The kernel's numbers of the CPUs, ascending.
-    pub(crate) fn cpus(&self) -> Vec<usize> {
+    pub fn cpus(&self) -> Vec<usize> {
         (0..MAX_CPUS).filter(|&cpu| self.has(cpu)).collect()
     }
 
-    pub(crate) fn has(&self, cpu: usize) -> bool {
+    /// Whether the set contains the CPU.
+    pub fn has(&self, cpu: usize) -> bool {
         let bits = u64::BITS as usize;
         cpu < MAX_CPUS && self.0[cpu / bits] >> (cpu % bits) & 1 == 1
     }
 
     /// Writes the mask in the kernel's form, cut to the length of `bytes`.
-    #[allow(dead_code, reason = "only where libc's functions are wrapped")]
-    pub(crate) fn write_to(&self, bytes: &mut [u8]) {
+    pub fn write_to(&self, bytes: &mut [u8]) {
         let mut mine = self.0.iter().flat_map(|word| word.to_ne_bytes());
         bytes.fill_with(|| mine.next().unwrap_or(0));
     }
@@ -43,19 +43,19 @@ impl Mask {
     }
 
     /// Whether it contains this CPU only.
-    pub(crate) fn is_just(&self, cpu: usize) -> bool {
+    pub fn is_just(&self, cpu: usize) -> bool {
         Mask::of_one(cpu).is_some_and(|one| one == *self)
     }
 }
 
 /// Reads the calling thread's mask, without CPUs that are offline; `None` where a sandbox denies
 /// it.
-pub(crate) fn current() -> Option<Mask> {
+pub fn current() -> Option<Mask> {
     of_thread(0)
 }
 
 /// As [`current`], for the thread with this kernel id; also `None` if it has ended.
-pub(crate) fn of_thread(tid: i32) -> Option<Mask> {
+pub fn of_thread(tid: i32) -> Option<Mask> {
     let mut words = Box::new([0_u64; WORDS]);
     read_words(tid, &mut words).then_some(Mask(words))
 }
@@ -70,7 +70,7 @@ fn read_words(tid: i32, words: &mut [u64; WORDS]) -> bool {
 }
 
 /// Whether the calling thread may run on this CPU only. Does not allocate: see `children`.
-pub(crate) fn is_just_here(cpu: usize) -> bool {
+pub fn is_just_here(cpu: usize) -> bool {
     let mut words = [0; WORDS];
     let bits = u64::BITS as usize;
     read_words(0, &mut words)
@@ -82,12 +82,12 @@ pub(crate) fn is_just_here(cpu: usize) -> bool {
 
 /// Sets the calling thread's mask. On failure (the cpuset has shrunk) the mask stays as it was,
 /// which is harmless.
-pub(crate) fn restore(mask: &Mask) {
+pub fn restore(mask: &Mask) {
     set(0, mask);
 }
 
 /// As [`restore`], for another thread of this process.
-pub(crate) fn restore_thread(tid: i32, mask: &Mask) {
+pub fn restore_thread(tid: i32, mask: &Mask) {
     set(tid, mask);
 }
 
@@ -100,17 +100,17 @@ fn set(tid: i32, mask: &Mask) -> bool {
 
 /// Pins the calling thread to one CPU. `false` if the kernel refuses (the CPU went offline or left
 /// the cpuset); then the mask is unchanged.
-pub(crate) fn pin(cpu: usize) -> bool {
+pub fn pin(cpu: usize) -> bool {
     core_affinity::set_for_current(CoreId { id: cpu })
 }
 
 /// As [`pin`], for another thread of this process.
-pub(crate) fn pin_thread(tid: i32, cpu: usize) -> bool {
+pub fn pin_thread(tid: i32, cpu: usize) -> bool {
     Mask::of_one(cpu).is_some_and(|mask| set(tid, &mask))
 }
 
 /// The NUMA node (by the kernel's number) on which the caller is running.
-pub(crate) fn current_node() -> u32 {
+pub fn current_node() -> u32 {
     let mut cpu = 0u32;
     let mut node = 0u32;
     // SAFETY: both places are valid; the third argument is unused since Linux 2.6.24.
