@@ -188,7 +188,7 @@ impl<'a> Ps<'a> {
             (false, true) => !is_new || is_hog,
             (false, false) => for_ns >= ladder::HOG_NS,
         };
-        let may_take = is_due && has_thread_for_p(sched);
+        let may_take = is_due && (m_id == LEFT || has_thread_for_p(sched));
         if may_take && retake::retake_syscall(p, m_id) {
             p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
             sched.trace_other(EventKind::RetakeSection, Some(p), None);
