@@ -31,7 +31,7 @@ use crate::netpoll::poller::Poller;
 use crate::sched::monitor::stack_overflow;
 use crate::sched::numa::remote_peers::RemotePeers;
 use crate::sched::numa::run_on_node;
-use crate::sched::proc::{run, spare};
+use crate::sched::proc::{run, spare, threads as threads_of_ms};
 use crate::sched::queue::global::NodeQueue;
 use crate::sched::queue::idle::IdleSet;
 use crate::sched::types::current;
@@ -1158,7 +1158,10 @@ fn run_to_end(
     spare::take_p(m0, first);
     spawn_main(sched, m0, main, stack, site);
     run::m_loop(m0);
-    // M0 leaves its loop when sysmon has found that nothing lives.
+    if m0.retired.get() {
+        threads_of_ms::make_room(m0);
+    }
+    // Else M0 leaves its loop when sysmon has found that nothing lives.
     join(sysmon);
     let threads = std::mem::take(&mut sched.ms.lock().threads);
     threads.into_iter().for_each(join);

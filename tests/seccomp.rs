@@ -16,7 +16,7 @@ use filter::{deny, deny_for};
 use util::{build, child_case, child_passes, child_passes_with_io, hang_guard, runtime};
 use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream, UnixStream};
-use windlass::{Builder, spawn};
+use windlass::{Builder, Runtime, spawn};
 
 const SHORT: Duration = Duration::from_millis(1);
 
@@ -301,6 +301,15 @@ fn a_runtime_that_may_not_pin_works() {
     works();
 }
 
+/// Denies the threads of a runtime with two Ps, whose own have begun.
+fn may_start_no_more(rt: &Runtime) {
+    let two = || windlass::join(|| rt.metrics().threads, || windlass::sleep(SHORT));
+    while two().0 < 2 {}
+    for syscall in [libc::SYS_clone, libc::SYS_clone3] {
+        deny(syscall, libc::EAGAIN);
+    }
+}
+
 /// Of the Ps that wait for a thread the one whose operations are in flight comes first.
 #[test]
 fn a_runtime_that_may_start_no_more_threads_does_its_io() {
@@ -313,13 +322,8 @@ fn a_runtime_that_may_start_no_more_threads_does_its_io() {
     }
     let rt = runtime(2);
     rt.run(|| {
+        may_start_no_more(&rt);
         let n_retakes = || rt.metrics().retakes;
-        // All threads of the Ps have begun.
-        let two = || windlass::join(|| rt.metrics().threads, || windlass::sleep(SHORT));
-        while two().0 < 2 {}
-        for syscall in [libc::SYS_clone, libc::SYS_clone3] {
-            deny(syscall, libc::EAGAIN);
-        }
         let (ends, is_over) = std::sync::mpsc::channel::<()>();
         let blocks = spawn(move || windlass::blocking(|| is_over.recv()));
         while n_retakes() == 0 {
@@ -343,6 +347,92 @@ fn a_runtime_that_may_start_no_more_threads_does_its_io() {
         }
         ends.send(()).unwrap();
         blocks.join().unwrap().unwrap();
+    });
+}
+
+/// Two Ps have operations in flight, and there is one thread for both.
+#[test]
+fn a_thread_that_sleeps_at_one_p_serves_the_io_of_another() {
+    if child_case().is_none() {
+        child_passes(
+            "a_thread_that_sleeps_at_one_p_serves_the_io_of_another",
+            "EAGAIN",
+        );
+        return;
+    }
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        may_start_no_more(&rt);
+        let n_retakes = || rt.metrics().retakes;
+        let read_one = || {
+            let (mut a, b) = UnixStream::pair().unwrap();
+            let reader = spawn(move || a.read_exact(&mut [0]).unwrap());
+            windlass::yield_now();
+            windlass::yield_now();
+            (reader, b)
+        };
+        let before = n_retakes();
+        let (ends, is_over) = std::sync::mpsc::channel::<()>();
+        let blocks = spawn(move || {
+            let first = read_one();
+            windlass::blocking(|| is_over.recv()).unwrap();
+            first
+        });
+        while n_retakes() == before {
+            windlass::sleep(SHORT);
+        }
+        let (second, mut b) = read_one();
+        let before = n_retakes();
+        windlass::blocking(|| {
+            while n_retakes() == before {
+                std::thread::sleep(SHORT);
+            }
+        });
+        // Now on the P of the first read.
+        b.write_all(&[1]).unwrap();
+        second.join().unwrap();
+        ends.send(()).unwrap();
+        let (first, mut b) = blocks.join().unwrap();
+        b.write_all(&[1]).unwrap();
+        first.join().unwrap();
+    });
+}
+
+/// The one thread that is left always finds something to run at its own P.
+#[test]
+fn a_thread_that_is_busy_at_one_p_runs_the_goroutines_and_timers_of_another() {
+    if child_case().is_none() {
+        child_passes(
+            "a_thread_that_is_busy_at_one_p_runs_the_goroutines_and_timers_of_another",
+            "EAGAIN",
+        );
+        return;
+    }
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        may_start_no_more(&rt);
+        let before = rt.metrics().retakes;
+        let (ends, is_over) = std::sync::mpsc::channel::<()>();
+        let (tell, others) = std::sync::mpsc::channel();
+        let blocks = spawn(move || {
+            let sleeper = spawn(|| windlass::sleep(100 * SHORT));
+            windlass::yield_now();
+            windlass::yield_now();
+            tell.send([sleeper, spawn(|| ())]).unwrap();
+            windlass::blocking(|| is_over.recv()).unwrap();
+        });
+        while rt.metrics().retakes == before {
+            windlass::yield_now();
+        }
+        for other in others.recv().unwrap() {
+            while !other.is_finished() {
+                windlass::yield_now();
+            }
+        }
+        ends.send(()).unwrap();
+        blocks.join().unwrap();
     });
 }
 

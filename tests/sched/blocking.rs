@@ -763,6 +763,32 @@ fn without_a_thread_for_a_p_sysmon_sleeps() {
     rests("busy", 1, 1);
 }
 
+/// There is no thread that its P could go to.
+#[test]
+fn a_goroutine_that_goes_from_section_to_section_lets_others_run() {
+    const TURNS: usize = 5;
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(1).max_threads(1)).unwrap();
+    rt.run(|| {
+        let turns = Arc::new(AtomicUsize::new(0));
+        let other = spawn({
+            let turns = Arc::clone(&turns);
+            move || {
+                // Each section is long enough for a request. Few requests come between two sections.
+                (0..4 * TURNS).any(|_| {
+                    blocking(|| std::thread::sleep(Duration::from_millis(100)));
+                    turns.load(Ordering::Relaxed) == TURNS
+                })
+            }
+        });
+        for _ in 0..TURNS {
+            sleep(Duration::from_millis(1));
+            turns.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(other.join().unwrap(), "it did not let the first one run");
+    });
+}
+
 /// One after the other, each too short to be taken.
 #[test]
 fn short_blocking_sections_cost_little_cpu_time() {

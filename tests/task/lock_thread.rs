@@ -648,6 +648,27 @@ fn there_is_a_limit() {
     assert!(text.contains("max_threads"), "{text}");
 }
 
+/// The thread that called `run` ends with its goroutine, as any other, and runs none any more.
+#[test]
+fn a_first_thread_that_ends_makes_room_for_another() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(1).max_threads(2)).unwrap();
+    rt.run(|| {
+        spawn(|| forget(lock_thread())).join().unwrap();
+        let (go, wait) = bounded(0);
+        let (ready, is_ready) = bounded(0);
+        let second = spawn(move || {
+            let _tied = lock_thread();
+            ready.send(()).unwrap();
+            // The other goroutine needs the P, and a thread for it.
+            wait.recv()
+        });
+        is_ready.recv().unwrap();
+        go.send(3).unwrap();
+        assert_eq!(second.join().unwrap(), Ok(3));
+    });
+}
+
 #[test]
 fn on_a_plain_thread_it_means_nothing() {
     let tied = lock_thread();

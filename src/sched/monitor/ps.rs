@@ -177,7 +177,8 @@ impl<'a> Ps<'a> {
 
     /// Handles a P in a blocking section. If the P has work, it is retaken when it was in the same
     /// section in the last round, or when its goroutine has gone from one section to the next for
-    /// 10 ms. Without work it is retaken after 10 ms, so that it becomes idle.
+    /// 10 ms; without a thread for it, that goroutine is asked to yield. Without work it is retaken after 10 ms, so
+    /// that it becomes idle.
     fn retake_section(&mut self, p: &'a P, m_id: u64, is_new: bool, is_hog: bool, now_ns: u64) {
         let sched = self.sched;
         let wanted = self.is_wanted(p);
@@ -188,13 +189,16 @@ impl<'a> Ps<'a> {
             (false, true) => !is_new || is_hog,
             (false, false) => for_ns >= ladder::HOG_NS,
         };
-        let may_take = is_due && has_thread_for_p(sched);
+        let may_take = is_due && (m_id == LEFT || has_thread_for_p(sched));
         if may_take && retake::retake_syscall(p, m_id) {
             p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
             sched.trace_other(EventKind::RetakeSection, Some(p), None);
             self.unowned.hand_on(p);
         } else if !wanted {
             self.found.awaits_work = true;
+        } else if is_hog && let Some(m) = owner_of(p) {
+            // It is to let others run before its next section.
+            retake::request_preempt(m, p);
         }
         // Without a thread for the P, sysmon is woken when there is one. A section that has just begun is no
         // reason to hurry: it may be one of many.

@@ -86,7 +86,10 @@ impl Sched {
         self.place
             .n_away
             .store(self.n_away(&plan, &cpus), Ordering::Relaxed);
-        leaving.into_iter().for_each(|p| self.empty(p));
+        for p in leaving {
+            self.hand_over(p, self.heir_of(p));
+            p.local.caches.flush(&self.node_of(p).stacks);
+        }
         self.rescue_queues();
         if has_moved {
             self.pin_owners();
@@ -218,14 +221,13 @@ impl Sched {
         });
     }
 
-    /// Moves everything that a P has to others, except its operations.
-    fn empty(&self, p: &P) {
+    /// Moves the goroutines of a P that sysmon holds, or that is stopped, to the node queue, and its timers to `heir`.
+    pub(super) fn hand_over(&self, p: &P, heir: &P) {
         let mut gs = GList::new();
         take_queue(p, &mut gs);
         self.publish(p);
         self.live_node(p.node_idx).queue.push_all(gs);
-        self.heir_of(p).timers.adopt(p.timers.take_all());
-        p.local.caches.flush(&self.node_of(p).stacks);
+        heir.timers.adopt(p.timers.take_all());
     }
 
     /// The P in use that is nearest to `p`.

@@ -7,7 +7,7 @@
 //! |---------------------------------------|----------------------------------|--------------------------------------|
 //! | in a blocking section                 | [`retake_syscall`]: a CAS on     | at the end of the section: its own   |
 //! |                                       | `P::syscall`                     | CAS fails (`wait::handoff`)          |
-//! | given up by a locked M                | the same, from `LEFT`            | it gave the P up (`proc::locked`)    |
+//! | given up by its M                     | the same, from `LEFT`            | it gave the P up (`proc::leave`)     |
 //! | held by a goroutine that computes     | [`retake_running`]: membarrier,  | at its next entry: RETAKEN           |
 //! |                                       | a CAS on `M::access`             | (`wait::handoff`, `queue::access`)   |
 //! | on its way to a spare M               | `spare::take_back`, to stop the  | it does not: it sleeps on            |
@@ -15,7 +15,9 @@
 //!
 //! An M that has lost its P runs its goroutine up to the next entry into the scheduler, queues it on its node
 //! (`run::lost_p`), and becomes a spare. The P goes to a spare M (`proc::spare`), else to a new thread
-//! (`proc::threads`). Without either it stays here, and sysmon is woken when there is a thread.
+//! (`proc::threads`). Without either it stays here, and sysmon is woken when there is a thread. Its goroutines and
+//! timers go to others. If its poller has something, sysmon calls an M that sleeps with another P: that M gives
+//! its own P up.
 #![allow(unsafe_code)]
 
 use crate::loom::Ordering;
@@ -26,6 +28,7 @@ use crate::sched::types::events::EventKind;
 use crate::sched::types::m::Carrier;
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
+use crate::sys::clock::NEVER;
 use crate::sys::sched::membarrier;
 use crate::util::chaos::{self, Point};
 
@@ -120,14 +123,51 @@ impl<'a> UnownedPs<'a> {
     /// or a thread that becomes free just then would go to one without work. Sysmon comes again for that thread.
     pub(crate) fn give_all(&mut self) {
         let sched = self.sched;
-        self.ps.sort_by_key(|p| !p.has_work());
+        self.ps.sort_by_key(|p| (!has_news(p), !p.has_work()));
         let mut has_thread = true;
         self.ps.retain(|p| {
             let stays = !leave::try_to_end(p);
             has_thread = has_thread && (!stays || hand_off(sched, p));
             stays && !has_thread
         });
+        self.share_left();
+        self.call_ms();
     }
+
+    /// Moves the goroutines and timers of the Ps that are left to others.
+    fn share_left(&self) {
+        let sched = self.sched;
+        let has_any = |p: &&&P| !p.runq.is_empty() || p.timers.next_ns() != NEVER;
+        for p in self.ps.iter().filter(has_any) {
+            if let Some(heir) = sched.ps_in_use().find(|p| !p.owner().is_null()) {
+                sched.hand_over(p, heir);
+                sched.wake_sleeper(heir);
+                sched.wake_in(sched.live_node(p.node_idx), None);
+            }
+        }
+    }
+
+    /// Wakes the M of an idle P if the poller of one that is left has something: it finds nothing to run, and
+    /// becomes a spare (`leave::is_called`). Repeated in each round.
+    fn call_ms(&self) {
+        let sched = self.sched;
+        let calls = self.ps.iter().any(|p| has_news(p));
+        if calls || sched.sysmon.calls_ms.load(Ordering::Relaxed) {
+            sched.sysmon.calls_ms.store(calls, Ordering::Relaxed);
+        }
+        let may_come = |p: &&P| {
+            let is_idle = sched.node_of(p).idle.is_idle(p.at_in_node);
+            is_idle && owner_of(p).is_some_and(|m| !m.is_locked())
+        };
+        if calls && let Some(p) = sched.ps_in_use().find(may_come) {
+            sched.wake_sleeper(p);
+        }
+    }
+}
+
+/// Whether the poller of a P has something for goroutines.
+fn has_news(p: &P) -> bool {
+    p.poller.inflight() > 0 && p.poller.has_news()
 }
 
 /// Gives a P that nobody holds to a spare M, or to a new one. `false` if there can be none now.

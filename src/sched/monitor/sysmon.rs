@@ -134,6 +134,12 @@ fn round_after(now_ns: u64, pause_ns: u64) -> u64 {
     }
 }
 
+/// Whether `n_procs` Ps have nothing to do, of which `n_idle` are idle, and `n_unowned` have no work and no thread.
+/// The idle ones of their node take what comes to those. If there is none, the next round looks for a thread.
+fn are_idle(n_idle: usize, n_unowned: usize, n_procs: usize, is_numa: bool) -> bool {
+    n_idle + n_unowned == n_procs && (n_unowned == 0 || n_idle > 0 && !is_numa)
+}
+
 impl Sysmon<'_> {
     /// Serves all duties, again and again, until the main goroutine has ended.
     fn run(&mut self) {
@@ -274,14 +280,11 @@ impl Sysmon<'_> {
         p.syscall.load(Ordering::Relaxed) != 0 && self.sched.node_of(p).queue.len() > 0
     }
 
-    /// Whether nothing is to be done. Ps for which there is no thread count as idle, without work, where
-    /// the idle Ps of the same node take what comes.
+    /// Whether nothing is to be done.
     fn all_idle(&self) -> bool {
         let sched = self.sched;
         let n_idle = sched.n_idle.load(Ordering::SeqCst);
-        let is_all = |n_unowned| {
-            n_idle + n_unowned == sched.n_procs() && (n_unowned == 0 || !sched.is_numa())
-        };
+        let is_all = |n_unowned| are_idle(n_idle, n_unowned, sched.n_procs(), sched.is_numa());
         self.ps.stalls.as_ref().is_none_or(Stalls::is_quiet)
             && self.ps.unowned.n_idle().is_some_and(is_all)
     }
@@ -363,6 +366,16 @@ mod tests {
         assert_eq!(nap_after(QUIET_ROUNDS, nothing), ladder::GRACE_NS);
         assert_eq!(nap_after(QUIET_ROUNDS + 1, nothing), 2 * ladder::GRACE_NS);
         assert_eq!(nap_after(QUIET_ROUNDS + 20, nothing), ladder::HOG_NS);
+    }
+
+    /// The kernel refuses a thread now and may grant it later.
+    #[test]
+    fn ps_without_threads_are_idle_beside_one_that_takes_what_comes() {
+        assert!(are_idle(2, 0, 2, false) && are_idle(2, 0, 2, true));
+        assert!(are_idle(1, 1, 2, false));
+        assert!(!are_idle(1, 1, 2, true), "it may be of another node");
+        assert!(!are_idle(1, 0, 2, false), "one runs");
+        assert!(!are_idle(0, 2, 2, false), "nobody takes what comes");
     }
 
     #[test]

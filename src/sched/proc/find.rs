@@ -14,6 +14,7 @@
 
 use super::check_ring::{check_ring, finish_or_dispatch};
 use super::due_timers::run_timers_of;
+use super::leave::is_called;
 use super::node_batch::{take_any_batch, take_batch};
 use super::remote;
 use super::sleep::{sleep, stop_spinning};
@@ -115,7 +116,7 @@ enum SlowFind {
     Run(GRef),
     /// The fast paths may find something now.
     Retry,
-    /// The run is over.
+    /// The run is over, or another P needs this M.
     Stop,
 }
 
@@ -159,6 +160,9 @@ fn find_runnable_slow(m: &M, p: &P) -> SlowFind {
         && let Some(found) = search(m, p, now_ns)
     {
         return found;
+    }
+    if is_called(m, p) {
+        return SlowFind::Stop;
     }
     sleep(m, p);
     SlowFind::Retry

@@ -1,10 +1,12 @@
-//! How an M serves a request to its P: it waits while the world is stopped, and retires a P that
-//! leaves.
+//! How an M serves a request to its P: it waits while the world is stopped, retires a P that
+//! leaves, and gives up a P with nothing to run if another needs a thread.
 
 use super::sleep::stop_spinning;
 use crate::g::list::GList;
+use crate::loom::Ordering;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
+use crate::sched::wait::handoff::{LEFT, bump};
 use crate::sys::clock;
 use crate::util::ladder;
 
@@ -17,7 +19,25 @@ pub(crate) fn serve_request(m: &M) {
     p.status.wait_while_stopped();
     if p.status.is_leaving() {
         leave(m, p);
+    } else if is_called(m, p) {
+        p.poller.flush();
+        leave_to_sysmon(m, p);
     }
+}
+
+/// Whether `m` is to give up its P, which has nothing to run, because another P needs a thread.
+pub(crate) fn is_called(m: &M, p: &P) -> bool {
+    m.sched().sysmon.calls_ms.load(Ordering::Relaxed) && p.runq.is_empty() && !m.is_locked()
+}
+
+/// Gives up the P of `m`. Sysmon finds it in a blocking section from which no M returns, and retakes it at once,
+/// with or without work: an unowned P must become idle, so that it can be woken for other Ps' work and is counted
+/// as idle.
+pub(crate) fn leave_to_sysmon(m: &M, p: &P) {
+    m.set_p(None);
+    bump(&p.syscalltick);
+    p.syscall.store(LEFT, Ordering::Release);
+    m.sched().sysmon.note.wake();
 }
 
 /// Moves the goroutines of its local queue to `gs`.

@@ -27,6 +27,7 @@
 //! signal mask), and a thread started there would inherit that.
 #![allow(unsafe_code)]
 
+use super::leave::leave_to_sysmon;
 use super::spare;
 use crate::g::header::GRef;
 use crate::loom::native::atomic::Ordering;
@@ -37,7 +38,6 @@ use crate::sched::types::events::EventKind;
 use crate::sched::types::m::{Carrier, M};
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
-use crate::sched::wait::handoff::{LEFT, bump};
 use crate::sched::wait::wake;
 
 /// Locks the calling goroutine to its thread, once more. `false` on a plain thread.
@@ -182,17 +182,8 @@ fn make_way(m: &M, g: Option<GRef>) {
     if let Some(g) = g {
         wake::push_local(m, g);
     }
+    // It starts a thread.
     leave_to_sysmon(m, p);
-}
-
-/// There is no spare M, so sysmon starts one: it finds the P in a blocking section from which no M
-/// returns. Sysmon retakes it at once, with or without work: an unowned P must become idle, so that
-/// it can be woken for other Ps' work and is counted as idle.
-fn leave_to_sysmon(m: &M, p: &P) {
-    m.set_p(None);
-    bump(&p.syscalltick);
-    p.syscall.store(LEFT, Ordering::Release);
-    m.sched().sysmon.note.wake();
 }
 
 /// `m` has no P and is about to sleep without one. A goroutine that was posted to it while it had a

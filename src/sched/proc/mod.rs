@@ -9,8 +9,8 @@ pub(crate) mod tick;
 pub(crate) mod sleep;
 #[cfg_attr(not(feature = "sim"), path = "no_simulate.rs")]
 pub(crate) mod simulate;
-pub(crate) mod find;
 pub(crate) mod leave;
+pub(crate) mod find;
 pub(crate) mod spare;
 pub(crate) mod locked;
 pub(crate) mod run;

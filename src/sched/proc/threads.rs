@@ -92,12 +92,18 @@ fn m_main(m: &M) {
     drop(stack);
     clock::restore_timer_slack(slack);
     if m.retired.get() {
-        let sched = m.sched();
-        m.tid.store(0, Ordering::Relaxed);
-        sched.n_retired.fetch_add(1, Ordering::Relaxed);
-        retire_m(sched, m);
-        tell_of_thread(sched, sched.ms.lock());
+        m.sched().n_retired.fetch_add(1, Ordering::Relaxed);
+        make_room(m);
     }
+}
+
+/// The thread of `m`, whose goroutine ended with it locked, runs no more goroutines: another may be started. The caller
+/// uses `m` no more.
+pub(crate) fn make_room(m: &M) {
+    let sched = m.sched();
+    m.tid.store(0, Ordering::Relaxed);
+    retire_m(sched, m);
+    tell_of_thread(sched, sched.ms.lock());
 }
 
 #[cfg(all(test, not(loom)))]

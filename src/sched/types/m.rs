@@ -156,8 +156,9 @@ pub(crate) struct Carrier {
     pub(crate) in_runtime: loom::AtomicU32,
     /// [`HAS_P`], [`RETAKING`], [`RETAKEN`], [`BLOCKING`] or [`PREEMPT`].
     pub(crate) access: loom::AtomicU32,
-    /// Its P's dispatch count when [`PREEMPT`] was set: identifies the goroutine that is meant.
-    /// Ordering: written before `access` becomes `PREEMPT`, with release, and read after it.
+    /// Its P's dispatch count when its goroutine was last asked to yield: identifies that goroutine.
+    /// Ordering: written before `access` becomes `PREEMPT`, with release, and read after it. At the end of a
+    /// blocking section it is a hint: a request that is missed there is made again.
     pub(crate) preempt_at: AtomicU64,
     /// Counts sends and receives of its goroutines that did not have to wait.
     /// Ordering: relaxed; the M writes, and sysmon sees that it changes.

@@ -110,6 +110,10 @@ pub(crate) struct SysmonState {
     /// a node, which may have no P left to run it, must wake sysmon. Ordering: sequentially
     /// consistent: set before sysmon checks the queues, and read after the push.
     pub(crate) awaits_work: AtomicBool,
+    /// The poller of a P without a thread has something, and none can be started: an M that finds nothing
+    /// to run gives its P up, to be a thread for that one. Ordering: relaxed; written before an M is woken
+    /// for it.
+    pub(crate) calls_ms: AtomicBool,
     /// The kernel's number of sysmon's thread; 0 before its first run. Ordering: relaxed, as those of
     /// the Ms: a number that is not there yet is that of an unknown thread.
     pub(crate) tid: AtomicI32,

@@ -43,6 +43,9 @@
 //! writes its id to `P::syscall`; both the M (on return) and sysmon (after 20 µs, or 10 ms if the P
 //! has no work) claim the P by a CAS on that word. It is an id rather than a flag, so that an M
 //! that returns cannot claim the P out of a later section of another M.
+//!
+//! If there is no thread for the P of a goroutine that goes from one section to the next, sysmon makes a request
+//! instead. At the end of its section the M finds the dispatch that the request names, and sets PREEMPT.
 #![allow(unsafe_code)]
 
 use crate::loom::native::atomic::{AtomicU32, Ordering};
@@ -55,6 +58,7 @@ use crate::sched::queue::access;
 use crate::sched::types::accounting;
 use crate::sched::types::current;
 use crate::sched::types::m::{BLOCKING, Carrier, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
+use crate::sched::types::p::P;
 use crate::sched::types::simulation::Simulation;
 use crate::util::chaos::{self, Point};
 
@@ -239,9 +243,12 @@ fn enter_in_place_slow<'a>(m: &'a M) -> Option<Section<'a>> {
 
 /// Acknowledges sysmon's preemption request. `true` if it is meant for the running goroutine.
 fn is_to_give_way(m: &M) -> bool {
-    access::acknowledge(&m.access)
-        && m.preempt_at.load(Ordering::Relaxed) == m.p().stats.dispatches.get()
-        && !std::thread::panicking()
+    access::acknowledge(&m.access) && is_asked(m, m.p()) && !std::thread::panicking()
+}
+
+/// Whether sysmon's last request is meant for the running goroutine.
+fn is_asked(m: &M, p: &P) -> bool {
+    m.preempt_at.load(Ordering::Relaxed) == p.stats.dispatches.get()
 }
 
 /// Runs `f` in place, in a blocking section: the P goes to another M after 20 µs if it has work,
@@ -314,7 +321,8 @@ fn leave_blocking(stays: bool) {
         .is_ok()
     {
         chaos::pause(Point::Blocking);
-        m.access.store(HAS_P, Ordering::Relaxed);
+        let access = if is_asked(m, p) { PREEMPT } else { HAS_P };
+        m.access.store(access, Ordering::Relaxed);
         if p.observes_sections() {
             accounting::end_section(m);
         }
