@@ -387,7 +387,7 @@ def backtrace(goroutine, full):
     elif goroutine.kind in (RUNNING, BLOCKED):
         return ["    it runs, and no thread is on its stack: it is being switched"]
     else:
-        return ["    it has not begun"]
+        return ["    it waits without a stack" if goroutine.word("out") else "    it has not begun"]
     shown = described if full else own(described)
     rest = [f"    .. and {len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
     return [str(f) for f in shown[:MAX_SHOWN]] + rest

@@ -25,6 +25,8 @@ impl Switch {
     pub(crate) const LOST_P: Switch = Switch(1);
     /// Queue it on the node's queue: others have waited long.
     pub(crate) const PREEMPTED: Switch = Switch(2);
+    /// It has returned, and waits without a stack: see [`super::header::Steps`].
+    pub(crate) const OFF_STACK: Switch = Switch(3);
 
     /// A park with its commit record at `p`.
     pub(crate) fn park<T>(p: NonNull<T>) -> Switch {
@@ -34,7 +36,7 @@ impl Switch {
     /// The address passed to [`Switch::park`], if this is a park.
     #[inline]
     pub(crate) fn parked<T>(self) -> Option<NonNull<T>> {
-        if self.0 <= Switch::PREEMPTED.0 {
+        if self.0 <= Switch::OFF_STACK.0 {
             None
         } else {
             NonNull::new(std::ptr::with_exposed_provenance_mut(self.0))
@@ -86,7 +88,7 @@ unsafe impl corosensei::stack::Stack for Borrowed<'_> {
 /// corosensei's type for a goroutine. rustc compiles a method of it in the codegen unit of the type's
 /// module, with `Coroutine::resume`: the M's loop (`sched::proc::run`) is one, so that LLVM inlines
 /// `resume` there. Elsewhere that would depend on the sizes of all codegen units.
-pub(crate) type Coroutine = corosensei::Coroutine<Resume, Switch, (), Stack>;
+pub(crate) type Coroutine = corosensei::Coroutine<Resume, Switch, bool, Stack>;
 
 /// A goroutine's stack with its saved registers.
 pub(crate) struct Coro(Coroutine);
@@ -98,9 +100,10 @@ impl std::fmt::Debug for Coro {
 }
 
 impl Coro {
-    /// Makes a coroutine that will run `f` on `stack`. `f` must not unwind.
+    /// Makes a coroutine that will run `f` on `stack`. `f` must not unwind, and returns whether the
+    /// goroutine has ended; else it waits without a stack.
     #[inline]
-    pub(crate) fn new<F: FnOnce(&Out, Resume) + 'static>(stack: Stack, f: F) -> Coro {
+    pub(crate) fn new<F: FnOnce(&Out, Resume) -> bool + 'static>(stack: Stack, f: F) -> Coro {
         Coro(Coroutine::with_stack(stack, f))
     }
 
@@ -112,7 +115,8 @@ impl Coro {
         from.back();
         match result {
             CoroutineResult::Yield(why) => Some(why),
-            CoroutineResult::Return(()) => None,
+            CoroutineResult::Return(true) => None,
+            CoroutineResult::Return(false) => Some(Switch::OFF_STACK),
         }
     }
 
@@ -134,7 +138,7 @@ impl Coro {
             .min()
     }
 
-    /// Takes the stack from a coroutine that has ended.
+    /// Takes the stack from a coroutine that has returned.
     #[inline]
     pub(crate) fn into_stack(self) -> Stack {
         debug_assert!(self.0.done());

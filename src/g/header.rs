@@ -9,7 +9,8 @@
 //!  0                  64                 128         160
 //! ```
 //!
-//! While the closure runs, the payload is empty, and [`GoroutineLocals`] lies there.
+//! While the closure runs, the payload is empty, and [`GoroutineLocals`] lies there. A future that has
+//! a goroutine of its own ([`Steps`]) lies behind them until its end.
 //!
 //! Access: `status` and the atomics, any thread; `link`, the holder of the list that the G is in;
 //! everything else, the owner of the G, as its status defines.
@@ -20,7 +21,9 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::pin::Pin;
 use std::ptr::NonNull;
+use std::task::Poll;
 
 use super::coro::{Coro, Out};
 use super::details::{Details, Label};
@@ -80,8 +83,8 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send + 'static>>;
 #[derive(Debug)]
 pub(crate) struct Vtable {
     /// Runs the closure, or only drops it if the goroutine was cancelled before it ran, and writes
-    /// the outcome in its place.
-    run: unsafe fn(GRef, Option<Box<dyn Any + Send>>),
+    /// the outcome in its place. `false` if it waits without a stack, to be run again ([`Steps`]).
+    run: unsafe fn(GRef, Option<Box<dyn Any + Send>>) -> bool,
     drop_outcome: unsafe fn(GRef),
 }
 
@@ -102,6 +105,9 @@ const LOCKED: usize = 1;
 const ON_EXTRA: usize = 2;
 const LINKED: usize = LOCKED | ON_EXTRA;
 const _: () = assert!(align_of::<OutLink>() > LINKED);
+
+/// `Header::out` of a goroutine that has run, and waits without a stack.
+const OFF_STACK: *const Out = std::ptr::without_provenance(LINKED + 1);
 
 impl OutLink {
     pub(crate) fn new() -> OutLink {
@@ -581,7 +587,7 @@ impl GRef {
             return Some(extra.span.clone());
         }
         let out = self.out().addr();
-        (out != 0).then(|| stack::span_of(out, self.stack_bytes()))
+        (out > OFF_STACK.addr()).then(|| stack::span_of(out, self.stack_bytes()))
     }
 
     /// Whether it has a stack. Called by the goroutine's owner.
@@ -598,6 +604,11 @@ impl GRef {
     /// Called by the goroutine itself.
     pub(crate) fn unwinds_cancelled(self) -> bool {
         self.header().unwinds_cancelled.get()
+    }
+
+    /// Records that it has left its stack. Called by the M that ran it.
+    pub(crate) fn set_off_stack(self) {
+        self.set_raw_out(OFF_STACK);
     }
 
     /// Whether it has never run. A hint unless the caller owns the goroutine.
@@ -706,6 +717,176 @@ union Payload<F, T> {
     outcome: ManuallyDrop<Outcome<T>>,
 }
 
+impl<F, T> Payload<F, T> {
+    fn new(closure: F) -> Payload<F, T> {
+        Payload {
+            closure: ManuallyDrop::new(closure),
+        }
+    }
+
+    /// Moves the outcome out, and frees the payload if it is boxed.
+    ///
+    /// # Safety
+    ///
+    /// The outcome is there, and nobody uses the payload any more.
+    unsafe fn take(place: *mut Payload<F, T>, is_boxed: bool) -> Outcome<T> {
+        // SAFETY: by this function's contract.
+        let outcome =
+            ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).outcome) });
+        if is_boxed {
+            // SAFETY: the box was made by `Body::put`; `MaybeUninit` keeps the content, which was
+            // moved out, from being dropped.
+            drop(unsafe { Box::from_raw(place.cast::<MaybeUninit<Payload<F, T>>>()) });
+        }
+        outcome
+    }
+}
+
+/// The code of a goroutine with a result of type `T`: a closure, or [`Steps`].
+pub(crate) trait Body<T> {
+    /// The slot class of such a goroutine.
+    const CLASS: usize;
+    const VTABLE: Vtable;
+    const TAKE: TakeFn<T>;
+
+    /// Moves it to the payload of `g`.
+    ///
+    /// # Safety
+    ///
+    /// The slot is free, is the caller's, and is of this class.
+    unsafe fn put(self, g: GRef);
+}
+
+impl<F: FnOnce() -> T, T> Body<T> for F {
+    const CLASS: usize = match Typed::<F, T>::INLINE {
+        Some(class) => class,
+        None => 0,
+    };
+    const VTABLE: Vtable = Typed::<F, T>::VTABLE;
+    const TAKE: TakeFn<T> = Typed::<F, T>::take;
+
+    #[inline]
+    unsafe fn put(self, g: GRef) {
+        let payload = Payload::<F, T>::new(self);
+        match Typed::<F, T>::INLINE {
+            // SAFETY: the class was chosen to hold the payload, and slots are aligned to 16 at the
+            // payload.
+            Some(_) => unsafe { payload_ptr(g).cast::<Payload<F, T>>().write(payload) },
+            // SAFETY: every slot holds at least a pointer behind its header.
+            None => unsafe { put_boxed(g, payload) },
+        }
+    }
+}
+
+/// # Safety
+///
+/// The payload of `g` is empty and the caller's.
+unsafe fn put_boxed<F, T>(g: GRef, payload: Payload<F, T>) {
+    let boxed = Box::into_raw(Box::new(payload));
+    // SAFETY: every slot holds at least a pointer behind its header.
+    unsafe { payload_ptr(g).cast::<*mut Payload<F, T>>().write(boxed) };
+}
+
+/// The work of a goroutine that needs no stack between two steps.
+pub(crate) trait Step {
+    type Output;
+
+    /// Runs on a stack of the goroutine `g`, which is the caller. After `Pending` it runs again when
+    /// the poll token was given since the step took it.
+    fn step(self: Pin<&mut Self>, g: GRef) -> Poll<Self::Output>;
+}
+
+/// The body of a goroutine that gives its stack back after each step. It stays in the slot, or in a
+/// box, until it is dropped after the last; the goroutine's locals lie beside it, from the spawn on.
+#[derive(Debug)]
+pub(crate) struct Steps<S>(pub(crate) S);
+
+impl<S: Step> Steps<S> {
+    const IS_INLINE: bool = align_of::<Payload<S, S::Output>>() <= 16
+        && STEPS_AT + size_of::<Payload<S, S::Output>>() <= SLOT_BYTES[0];
+
+    /// # Safety
+    ///
+    /// The goroutine was spawned with this body.
+    unsafe fn place(g: GRef) -> *mut Payload<S, S::Output> {
+        match Self::IS_INLINE {
+            // SAFETY: the slot is longer than this, as `IS_INLINE` says.
+            true => unsafe { g.as_ptr().cast::<u8>().add(STEPS_AT).cast() },
+            // SAFETY: the first word holds the address of a boxed payload.
+            false => unsafe { payload_ptr(g).cast::<*mut Payload<S, S::Output>>().read() },
+        }
+    }
+
+    unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> bool {
+        // SAFETY: the vtable was made for the type of this payload.
+        let place = unsafe { Self::place(g) };
+        let steps = place.cast::<S>();
+        #[cfg(feature = "sim")]
+        let ran = cancelled.is_none();
+        let step = || match cancelled {
+            // SAFETY: it is there until it is dropped below, and does not move meanwhile.
+            None => unsafe { Pin::new_unchecked(&mut *steps) }.step(g).map(Ok),
+            Some(payload) => Poll::Ready(Err(payload)),
+        };
+        let outcome = match catch_unwind(AssertUnwindSafe(step)) {
+            Ok(Poll::Pending) => return false,
+            Ok(Poll::Ready(outcome)) => outcome,
+            Err(payload) => Err(payload),
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(move || {
+            // SAFETY: it has made its last step.
+            unsafe { std::ptr::drop_in_place(steps) };
+            outcome
+        }))
+        .and_then(|r| r);
+        drop(EndsOwn(g));
+        #[cfg(feature = "sim")]
+        note_panic(g, &outcome, ran);
+        // SAFETY: the memory is the payload's and is empty now.
+        unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
+        true
+    }
+
+    unsafe fn drop_outcome(g: GRef) {
+        // SAFETY: by the contract of the vtable: the outcome is there and taken once.
+        let outcome = unsafe { Self::take(g) };
+        // SAFETY: the locals ended with the last step; the destructor may be the goroutine's own
+        // code.
+        let _own = unsafe { begin_own(g) };
+        drop(outcome);
+    }
+
+    /// # Safety
+    ///
+    /// The goroutine has ended and its outcome was not taken before.
+    unsafe fn take(g: GRef) -> Outcome<S::Output> {
+        // SAFETY: by this function's contract.
+        unsafe { Payload::take(Self::place(g), !Self::IS_INLINE) }
+    }
+}
+
+impl<S: Step> Body<S::Output> for Steps<S> {
+    const CLASS: usize = 0;
+    const VTABLE: Vtable = Vtable {
+        run: Self::run,
+        drop_outcome: Self::drop_outcome,
+    };
+    const TAKE: TakeFn<S::Output> = Self::take;
+
+    #[inline]
+    unsafe fn put(self, g: GRef) {
+        let payload = Payload::new(self.0);
+        match Self::IS_INLINE {
+            // SAFETY: it is the place of an empty payload, by this function's contract.
+            true => unsafe { Self::place(g).write(payload) },
+            // SAFETY: by this function's contract.
+            false => unsafe { put_boxed(g, payload) },
+        }
+        // SAFETY: the payload does not cover them. `run` ends them.
+        std::mem::forget(unsafe { begin_own(g) });
+    }
+}
+
 struct Typed<F, T>(std::marker::PhantomData<(F, T)>);
 
 impl<F: FnOnce() -> T, T> Typed<F, T> {
@@ -733,7 +914,7 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         }
     }
 
-    unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) {
+    unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> bool {
         // SAFETY: the vtable was made for the types of this payload.
         let place = unsafe { Self::place(g) };
         // SAFETY: the goroutine runs once; the closure is still there and is moved out.
@@ -756,6 +937,7 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         note_panic(g, &outcome, ran);
         // SAFETY: the memory is the payload's and is empty now.
         unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
+        true
     }
 
     unsafe fn drop_outcome(g: GRef) {
@@ -770,17 +952,8 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
     ///
     /// The goroutine has ended and its outcome was not taken before.
     unsafe fn take(g: GRef) -> Outcome<T> {
-        // SAFETY: as in `run`.
-        let place = unsafe { Self::place(g) };
         // SAFETY: by this function's contract.
-        let outcome =
-            ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).outcome) });
-        if Self::INLINE.is_none() {
-            // SAFETY: the box was made by `init`; `MaybeUninit` keeps the content, which was moved
-            // out, from being dropped.
-            drop(unsafe { Box::from_raw(place.cast::<MaybeUninit<Payload<F, T>>>()) });
-        }
-        outcome
+        unsafe { Payload::take(Self::place(g), Self::INLINE.is_none()) }
     }
 }
 
@@ -798,6 +971,9 @@ fn payload_ptr(g: GRef) -> *mut u8 {
 /// The offset of a goroutine's [`GoroutineLocals`] while its code runs: in the payload, behind the
 /// word that may hold a box's address.
 const OWN_AT: usize = HEADER_BYTES + 16;
+/// The offset of [`Steps`] in the slot, behind the locals.
+const STEPS_AT: usize = (OWN_AT + size_of::<GoroutineLocals>()).next_multiple_of(16);
+
 #[cfg(not(loom))]
 const _: () = assert!(OWN_AT + size_of::<GoroutineLocals>() <= SLOT_BYTES[0]);
 
@@ -822,36 +998,22 @@ impl Drop for EndsOwn {
     }
 }
 
-/// The slot class of a goroutine with this closure.
+/// The slot class of a goroutine with this body.
 #[inline]
-pub(crate) const fn class_of<F: FnOnce() -> T, T>() -> usize {
-    match Typed::<F, T>::INLINE {
-        Some(class) => class,
-        None => 0,
-    }
+pub(crate) const fn class_of<B: Body<T>, T>() -> usize {
+    B::CLASS
 }
 
 /// Initialises a free slot of class [`class_of`]`::<F, T>()`. The caller owns the new G and queues
 /// it.
 #[inline]
-pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
+pub(crate) fn init<B: Body<T>, T>(g: GRef, body: B, spawn: Spawn) {
     race::enter_runtime();
     race::renew(|| payload_span(g));
-    let payload = Payload::<F, T> {
-        closure: ManuallyDrop::new(closure),
-    };
-    match Typed::<F, T>::INLINE {
-        // SAFETY: the class was chosen to hold the payload, and slots are aligned to 16 at the
-        // payload.
-        Some(_) => unsafe { payload_ptr(g).cast::<Payload<F, T>>().write(payload) },
-        None => {
-            let boxed = Box::into_raw(Box::new(payload));
-            // SAFETY: every slot holds at least a pointer behind its header.
-            unsafe { payload_ptr(g).cast::<*mut Payload<F, T>>().write(boxed) };
-        }
-    }
+    // SAFETY: by this function's contract.
+    unsafe { body.put(g) };
     let h = g.header();
-    h.vtable.set(Some(const { &Typed::<F, T>::VTABLE }));
+    h.vtable.set(Some(const { &B::VTABLE }));
     h.refs.store(spawn.refs, Ordering::Relaxed);
     h.token.clear();
     h.sched.store(spawn.sched, Ordering::Relaxed);
@@ -871,15 +1033,15 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
 }
 
 /// Runs the closure on the goroutine's stack, or drops it there if it was cancelled first. Never
-/// unwinds.
+/// unwinds. `false` if it has made a step and is to run again ([`Steps`]).
 ///
 /// # Safety
 ///
-/// `g` is Running for the first time, and the caller is on its stack.
-pub(crate) unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) {
+/// `g` is Running, and the caller is on its stack. This has not returned `true` for it.
+pub(crate) unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> bool {
     let vtable = g.vtable.get().expect("a G that runs was spawned");
-    // SAFETY: the vtable belongs to the payload, which has not run.
-    unsafe { (vtable.run)(g, cancelled) };
+    // SAFETY: the vtable belongs to the payload, which has not ended.
+    unsafe { (vtable.run)(g, cancelled) }
 }
 
 /// Drops the outcome of a goroutine that is not joined.
@@ -896,9 +1058,9 @@ pub(crate) unsafe fn drop_outcome(g: GRef) {
 /// The type of function by which a handle that knows only `T` takes the outcome.
 pub(crate) type TakeFn<T> = unsafe fn(GRef) -> Outcome<T>;
 
-/// The function that takes the outcome of a goroutine made from `F`.
-pub(crate) const fn take_fn<F: FnOnce() -> T, T>() -> TakeFn<T> {
-    Typed::<F, T>::take
+/// The function that takes the outcome of a goroutine made from `B`.
+pub(crate) const fn take_fn<B: Body<T>, T>() -> TakeFn<T> {
+    B::TAKE
 }
 
 /// Tells the simulation that a panic has ended `g`, unless it was cancelled. One that did not run

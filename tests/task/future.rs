@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::util::{Census, hang_guard, run, runtime, wait_until};
+use crate::util::{Census, gettid, hang_guard, is_chaotic, run, runtime, wait_until};
 use futures::StreamExt;
 use futures::channel::oneshot;
 use futures::future::{join_all, select};
 use futures::stream::FuturesUnordered;
 use windlass::future::{block_on, spawn};
 use windlass::task::{self, Cancelled};
-use windlass::{blocking, sleep, yield_now};
+use windlass::{Handle, blocking, sleep, task_local, yield_now};
 
 /// Ready when somebody says so; counts its polls.
 #[derive(Clone, Debug, Default)]
@@ -331,6 +331,160 @@ fn select_drops_the_loser() {
     });
 }
 
+/// Returns `Pending` so many times, and wakes itself each time before that.
+struct Again(usize);
+
+impl Future for Again {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.0 == 0 {
+            return Poll::Ready(());
+        }
+        self.0 -= 1;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+fn n_stacks_in_use(handle: &Handle) -> usize {
+    let metrics = handle.metrics();
+    metrics.nodes.iter().map(|node| node.stacks_live()).sum()
+}
+
+#[test]
+fn a_pending_future_has_no_stack() {
+    const N: usize = 1000;
+    run(2, || {
+        let handle = Handle::current();
+        let flags: Vec<_> = (0..N).map(|_| Flag::default()).collect();
+        let waits: Vec<_> = flags.iter().cloned().map(spawn).collect();
+        wait_until(|| flags.iter().all(Flag::is_waited_for));
+        // Each P may be in the last poll.
+        wait_until(|| n_stacks_in_use(&handle) < 10);
+        let started = handle.metrics().total().started;
+        flags.iter().for_each(Flag::wake);
+        wait_until(|| flags.iter().all(|flag| flag.n_polls() == 2));
+        wait_until(|| n_stacks_in_use(&handle) < 10);
+        assert_eq!(handle.metrics().total().started, started);
+        flags.iter().for_each(Flag::set);
+        waits.into_iter().for_each(|one| one.join().unwrap());
+    });
+}
+
+#[test]
+fn a_wake_during_the_poll_is_not_lost_and_lets_others_run() {
+    run(1, || {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let (own, others) = (Arc::clone(&order), Arc::clone(&order));
+        let polls = spawn(async move {
+            for i in 0..3 {
+                own.lock().unwrap().push(i);
+                Again(1).await;
+            }
+            Again(1000).await;
+        });
+        let other = windlass::spawn(move || {
+            for _ in 0..3 {
+                others.lock().unwrap().push(9);
+                yield_now();
+            }
+        });
+        polls.join().unwrap();
+        other.join().unwrap();
+        let order = order.lock().unwrap();
+        assert_eq!(order.len(), 6);
+        // Chaos chooses an order of its own.
+        assert!(is_chaotic() || order[..3] != [0, 1, 2], "{order:?}");
+    });
+}
+
+#[test]
+fn a_large_future_stays_in_place() {
+    run(2, || {
+        let flag = Flag::default();
+        let waits = spawn({
+            let flag = flag.clone();
+            async move {
+                let bytes = [7_u8; 4000];
+                let at = bytes.as_ptr().addr();
+                flag.await;
+                (at == bytes.as_ptr().addr(), bytes.iter().all(|&b| b == 7))
+            }
+        });
+        wait_until(|| flag.is_waited_for());
+        flag.set();
+        assert_eq!(waits.join().unwrap(), (true, true));
+    });
+}
+
+#[test]
+fn task_locals_and_the_number_stay_between_polls() {
+    task_local!(static VALUE: AtomicUsize = const { AtomicUsize::new(0) });
+    run(2, || {
+        let flag = Flag::default();
+        let waits = spawn({
+            let flag = flag.clone();
+            async move {
+                VALUE.with(|value| value.store(5, Ordering::Relaxed));
+                let id = task::current().id();
+                flag.await;
+                let is_same = id == task::current().id();
+                (is_same, VALUE.with(|value| value.load(Ordering::Relaxed)))
+            }
+        });
+        wait_until(|| flag.is_waited_for());
+        flag.set();
+        assert_eq!(waits.join().unwrap(), (true, 5));
+    });
+}
+
+struct PanicsOnDrop;
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new(4));
+    }
+}
+
+#[test]
+fn a_panic_of_a_later_poll_or_of_the_drop_is_the_goroutines() {
+    run(1, || {
+        let outcome: task::Result<()> = spawn(async {
+            Again(2).await;
+            std::panic::resume_unwind(Box::new(3));
+        })
+        .join();
+        assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&3));
+        let mut held = Some(PanicsOnDrop);
+        let outcome = spawn(poll_fn(move |_| {
+            assert!(held.as_mut().is_some());
+            Poll::Ready(())
+        }))
+        .join();
+        assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&4));
+    });
+}
+
+#[test]
+fn the_thread_stays_locked_between_polls() {
+    run(2, || {
+        let flag = Flag::default();
+        let waits = spawn({
+            let flag = flag.clone();
+            async move {
+                std::mem::forget(task::lock_thread());
+                let thread = gettid();
+                flag.await;
+                thread == gettid()
+            }
+        });
+        wait_until(|| flag.is_waited_for());
+        flag.set();
+        assert!(waits.join().unwrap());
+    });
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     waits_for_a_wake_and_only_for_it,
@@ -345,4 +499,10 @@ crate::inside::tests! {
     async_channel_works: "the crate waits for others in a loop",
     async_lock_works: "the crate asks for the real time",
     select_drops_the_loser,
+    a_pending_future_has_no_stack: "it asks for the runtime's stacks",
+    a_wake_during_the_poll_is_not_lost_and_lets_others_run: "it expects an order",
+    a_large_future_stays_in_place,
+    task_locals_and_the_number_stay_between_polls,
+    a_panic_of_a_later_poll_or_of_the_drop_is_the_goroutines,
+    the_thread_stays_locked_between_polls: "it is about threads",
 }

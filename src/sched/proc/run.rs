@@ -159,10 +159,10 @@ fn execute(m: &M, mut g: GRef) {
             }
             None => {
                 m.curg.set(None);
-                return if why == Switch::LOST_P {
-                    lost_p(m, g)
-                } else {
-                    requeue_preempted(m, g)
+                return match why {
+                    Switch::OFF_STACK => wait_off_stack(m, g),
+                    Switch::LOST_P => lost_p(m, g),
+                    _ => requeue_preempted(m, g),
                 };
             }
         }
@@ -192,7 +192,7 @@ fn after_switch(m: &M, g: GRef, why: Option<Switch>) {
     }
 }
 
-/// Gives `g` a stack, at its first run. If there is none, the goroutine ends, with the reason as
+/// Gives `g` a stack, at its first run or for a poll. If there is none, the goroutine ends, with the reason as
 /// its panic.
 #[inline]
 fn bind_stack(m: &M, g: GRef) -> bool {
@@ -232,6 +232,30 @@ fn finish(m: &M, g: GRef) {
     }
 }
 
+/// A poll of `g` has returned without an output: gives its stack back, and begins the wait for a
+/// waker. One that was woken meanwhile goes to the tail of the queue.
+#[inline(never)]
+fn wait_off_stack(m: &M, g: GRef) {
+    // SAFETY: the coroutine has returned, and is this M's.
+    let coro = unsafe { g.coro() }.take().expect("it ran");
+    g.set_off_stack();
+    give_stack(m, coro.into_stack());
+    m.p().stats.parks.add(1);
+    m.committing.store(g.as_ptr(), Ordering::Relaxed);
+    oracle::commits(m, g.as_ptr());
+    let waits = race::commit_for(g.as_ptr(), || {
+        // For the sanitizer, the functions at the root of the stack have not returned.
+        g.fiber.end();
+        g.fiber.begin(g.id(), || g.name());
+        park::commit_off_stack(g, m)
+    });
+    oracle::committed(m);
+    m.committing.store(std::ptr::null_mut(), Ordering::Release);
+    if !waits {
+        wake::push_local(m, g);
+    }
+}
+
 /// Gives a stack back that has no goroutine any more.
 #[inline]
 fn give_stack(m: &M, stack: Stack) {
@@ -257,13 +281,15 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     }
     g.status.set_running();
     handoff::as_outsider(m, || {
-        // SAFETY: the goroutine is Running for the first time; its closure is dropped on this
-        // stack.
+        // SAFETY: the goroutine is Running, and has not ended; its closure or future is dropped on
+        // this stack.
         unsafe { header::run(g, Some(Box::new(format!("goroutine cannot start: {e}")))) };
         spawn::end(g);
     });
     g.status.set_dead();
-    m.p().stats.started.add(1);
+    if g.is_fresh() {
+        m.p().stats.started.add(1);
+    }
     m.p().stats.finished.add(1);
     spawn::release_on_m(g, m);
 }
