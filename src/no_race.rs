@@ -14,6 +14,9 @@ impl Fiber {
     pub(crate) fn begin<'a>(&self, _: u64, _: impl FnOnce() -> Option<&'a str>) {}
 
     #[inline(always)]
+    pub(crate) fn renew<'a>(&self, _: u64, _: impl FnOnce() -> Option<&'a str>) {}
+
+    #[inline(always)]
     pub(crate) fn end(&self) {}
 
     #[inline(always)]

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! While the closure runs, the payload is empty, and [`GoroutineLocals`] lies there. A future that has
-//! a goroutine of its own ([`Steps`]) lies behind them until its end.
+//! a goroutine of its own ([`Steps`]) lies behind them, or in a box, until its end.
 //!
 //! Access: `status` and the atomics, any thread; `link`, the holder of the list that the G is in;
 //! everything else, the owner of the G, as its status defines.
@@ -611,6 +611,11 @@ impl GRef {
         self.set_raw_out(OFF_STACK);
     }
 
+    /// Whether it has run, and waits without a stack. A hint unless the caller owns the goroutine.
+    pub(crate) fn is_off_stack(self) -> bool {
+        self.raw_out() == OFF_STACK
+    }
+
     /// Whether it has never run. A hint unless the caller owns the goroutine.
     pub(crate) fn is_fresh(self) -> bool {
         self.raw_out().is_null()
@@ -711,80 +716,61 @@ pub(crate) struct Spawn {
     pub(crate) refs: u32,
 }
 
-/// The closure of type `F` or its result of type `T`, in the same memory.
-union Payload<F, T> {
-    closure: ManuallyDrop<F>,
+/// The body of type `B` or its result of type `T`, in the same memory.
+union Payload<B, T> {
+    body: ManuallyDrop<B>,
     outcome: ManuallyDrop<Outcome<T>>,
 }
 
-impl<F, T> Payload<F, T> {
-    fn new(closure: F) -> Payload<F, T> {
+impl<B, T> Payload<B, T> {
+    fn new(body: B) -> Payload<B, T> {
         Payload {
-            closure: ManuallyDrop::new(closure),
+            body: ManuallyDrop::new(body),
         }
-    }
-
-    /// Moves the outcome out, and frees the payload if it is boxed.
-    ///
-    /// # Safety
-    ///
-    /// The outcome is there, and nobody uses the payload any more.
-    unsafe fn take(place: *mut Payload<F, T>, is_boxed: bool) -> Outcome<T> {
-        // SAFETY: by this function's contract.
-        let outcome =
-            ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).outcome) });
-        if is_boxed {
-            // SAFETY: the box was made by `Body::put`; `MaybeUninit` keeps the content, which was
-            // moved out, from being dropped.
-            drop(unsafe { Box::from_raw(place.cast::<MaybeUninit<Payload<F, T>>>()) });
-        }
-        outcome
     }
 }
 
 /// The code of a goroutine with a result of type `T`: a closure, or [`Steps`].
-pub(crate) trait Body<T> {
-    /// The slot class of such a goroutine.
-    const CLASS: usize;
-    const VTABLE: Vtable;
-    const TAKE: TakeFn<T>;
+pub(crate) trait Body<T>: Sized {
+    /// Whether it stays in its place while it runs. The goroutine's locals then lie beside it from the spawn on.
+    const STAYS: bool;
 
-    /// Moves it to the payload of `g`.
+    /// Runs it, or only drops it if `cancelled` says why. `Pending` if it is to run again. Never unwinds.
     ///
     /// # Safety
     ///
-    /// The slot is free, is the caller's, and is of this class.
-    unsafe fn put(self, g: GRef);
+    /// The caller is as that of [`run`]. `this` lies in the payload of `g`, which was spawned with it.
+    unsafe fn run(
+        this: *mut Self,
+        g: GRef,
+        cancelled: Option<Box<dyn Any + Send>>,
+    ) -> Poll<Outcome<T>>;
 }
 
 impl<F: FnOnce() -> T, T> Body<T> for F {
-    const CLASS: usize = match Typed::<F, T>::INLINE {
-        Some(class) => class,
-        None => 0,
-    };
-    const VTABLE: Vtable = Typed::<F, T>::VTABLE;
-    const TAKE: TakeFn<T> = Typed::<F, T>::take;
+    const STAYS: bool = false;
 
-    #[inline]
-    unsafe fn put(self, g: GRef) {
-        let payload = Payload::<F, T>::new(self);
-        match Typed::<F, T>::INLINE {
-            // SAFETY: the class was chosen to hold the payload, and slots are aligned to 16 at the
-            // payload.
-            Some(_) => unsafe { payload_ptr(g).cast::<Payload<F, T>>().write(payload) },
-            // SAFETY: every slot holds at least a pointer behind its header.
-            None => unsafe { put_boxed(g, payload) },
-        }
+    #[inline(always)]
+    unsafe fn run(
+        this: *mut F,
+        g: GRef,
+        cancelled: Option<Box<dyn Any + Send>>,
+    ) -> Poll<Outcome<T>> {
+        // SAFETY: a closure runs once; it is still there and is moved out.
+        let closure = unsafe { this.read() };
+        // SAFETY: the payload is empty until the outcome is written.
+        let own = unsafe { begin_own(g) };
+        let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(move || match cancelled {
+            None => Ok(closure()),
+            Some(payload) => {
+                drop(closure);
+                Err(payload)
+            }
+        }))
+        .and_then(|r| r);
+        drop(own);
+        Poll::Ready(outcome)
     }
-}
-
-/// # Safety
-///
-/// The payload of `g` is empty and the caller's.
-unsafe fn put_boxed<F, T>(g: GRef, payload: Payload<F, T>) {
-    let boxed = Box::into_raw(Box::new(payload));
-    // SAFETY: every slot holds at least a pointer behind its header.
-    unsafe { payload_ptr(g).cast::<*mut Payload<F, T>>().write(boxed) };
 }
 
 /// The work of a goroutine that needs no stack between two steps.
@@ -796,104 +782,60 @@ pub(crate) trait Step {
     fn step(self: Pin<&mut Self>, g: GRef) -> Poll<Self::Output>;
 }
 
-/// The body of a goroutine that gives its stack back after each step. It stays in the slot, or in a
-/// box, until it is dropped after the last; the goroutine's locals lie beside it, from the spawn on.
+/// The body of a goroutine that gives its stack back after each step. It is dropped after the last.
 #[derive(Debug)]
 pub(crate) struct Steps<S>(pub(crate) S);
 
-impl<S: Step> Steps<S> {
-    const IS_INLINE: bool = align_of::<Payload<S, S::Output>>() <= 16
-        && STEPS_AT + size_of::<Payload<S, S::Output>>() <= SLOT_BYTES[0];
+impl<S: Step> Body<S::Output> for Steps<S> {
+    const STAYS: bool = true;
 
-    /// # Safety
-    ///
-    /// The goroutine was spawned with this body.
-    unsafe fn place(g: GRef) -> *mut Payload<S, S::Output> {
-        match Self::IS_INLINE {
-            // SAFETY: the slot is longer than this, as `IS_INLINE` says.
-            true => unsafe { g.as_ptr().cast::<u8>().add(STEPS_AT).cast() },
-            // SAFETY: the first word holds the address of a boxed payload.
-            false => unsafe { payload_ptr(g).cast::<*mut Payload<S, S::Output>>().read() },
-        }
-    }
-
-    unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> bool {
-        // SAFETY: the vtable was made for the type of this payload.
-        let place = unsafe { Self::place(g) };
-        let steps = place.cast::<S>();
-        #[cfg(feature = "sim")]
-        let ran = cancelled.is_none();
+    unsafe fn run(
+        this: *mut Steps<S>,
+        g: GRef,
+        cancelled: Option<Box<dyn Any + Send>>,
+    ) -> Poll<Outcome<S::Output>> {
         let step = || match cancelled {
             // SAFETY: it is there until it is dropped below, and does not move meanwhile.
-            None => unsafe { Pin::new_unchecked(&mut *steps) }.step(g).map(Ok),
+            None => unsafe { Pin::new_unchecked(&mut (*this).0) }
+                .step(g)
+                .map(Ok),
             Some(payload) => Poll::Ready(Err(payload)),
         };
         let outcome = match catch_unwind(AssertUnwindSafe(step)) {
-            Ok(Poll::Pending) => return false,
+            Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(outcome)) => outcome,
             Err(payload) => Err(payload),
         };
         let outcome = catch_unwind(AssertUnwindSafe(move || {
             // SAFETY: it has made its last step.
-            unsafe { std::ptr::drop_in_place(steps) };
+            unsafe { std::ptr::drop_in_place(this) };
             outcome
         }))
         .and_then(|r| r);
         drop(EndsOwn(g));
-        #[cfg(feature = "sim")]
-        note_panic(g, &outcome, ran);
-        // SAFETY: the memory is the payload's and is empty now.
-        unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
-        true
-    }
-
-    unsafe fn drop_outcome(g: GRef) {
-        // SAFETY: by the contract of the vtable: the outcome is there and taken once.
-        let outcome = unsafe { Self::take(g) };
-        // SAFETY: the locals ended with the last step; the destructor may be the goroutine's own
-        // code.
-        let _own = unsafe { begin_own(g) };
-        drop(outcome);
-    }
-
-    /// # Safety
-    ///
-    /// The goroutine has ended and its outcome was not taken before.
-    unsafe fn take(g: GRef) -> Outcome<S::Output> {
-        // SAFETY: by this function's contract.
-        unsafe { Payload::take(Self::place(g), !Self::IS_INLINE) }
+        Poll::Ready(outcome)
     }
 }
 
-impl<S: Step> Body<S::Output> for Steps<S> {
-    const CLASS: usize = 0;
-    const VTABLE: Vtable = Vtable {
-        run: Self::run,
-        drop_outcome: Self::drop_outcome,
-    };
-    const TAKE: TakeFn<S::Output> = Self::take;
+struct Typed<B, T>(std::marker::PhantomData<(B, T)>);
 
-    #[inline]
-    unsafe fn put(self, g: GRef) {
-        let payload = Payload::new(self.0);
-        match Self::IS_INLINE {
-            // SAFETY: it is the place of an empty payload, by this function's contract.
-            true => unsafe { Self::place(g).write(payload) },
-            // SAFETY: by this function's contract.
-            false => unsafe { put_boxed(g, payload) },
-        }
-        // SAFETY: the payload does not cover them. `run` ends them.
-        std::mem::forget(unsafe { begin_own(g) });
-    }
-}
+impl<B: Body<T>, T> Typed<B, T> {
+    /// The offset of a payload that lies in the slot.
+    const AT: usize = if B::STAYS { STAYS_AT } else { HEADER_BYTES };
 
-struct Typed<F, T>(std::marker::PhantomData<(F, T)>);
+    /// The class of a slot with the payload in it. One that stays is there for long: a box takes less than a
+    /// slot of the second class.
+    const INLINE: Option<usize> =
+        match class_for(Self::AT - HEADER_BYTES + size_of::<Payload<B, T>>()) {
+            Some(class) if align_of::<Payload<B, T>>() <= 16 && !(B::STAYS && class > 0) => {
+                Some(class)
+            }
+            _ => None,
+        };
 
-impl<F: FnOnce() -> T, T> Typed<F, T> {
-    const INLINE: Option<usize> = if align_of::<Payload<F, T>>() <= 16 {
-        class_for(size_of::<Payload<F, T>>())
-    } else {
-        None
+    const CLASS: usize = match Self::INLINE {
+        Some(class) => class,
+        None => 0,
     };
 
     const VTABLE: Vtable = Vtable {
@@ -903,36 +845,51 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
 
     /// # Safety
     ///
-    /// `g` was set up by [`init`] with this `F` and `T`.
+    /// `g` was set up by [`init`] with this `B` and `T`.
     #[inline]
-    unsafe fn place(g: GRef) -> *mut Payload<F, T> {
-        let at = payload_ptr(g);
+    unsafe fn place(g: GRef) -> *mut Payload<B, T> {
         match Self::INLINE {
-            Some(_) => at.cast(),
+            // SAFETY: the slot is longer than this, as the class says.
+            Some(_) => unsafe { g.as_ptr().cast::<u8>().add(Self::AT).cast() },
             // SAFETY: the first word holds the address of a boxed payload.
-            None => unsafe { at.cast::<*mut Payload<F, T>>().read() },
+            None => unsafe { payload_ptr(g).cast::<*mut Payload<B, T>>().read() },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The slot is free, is the caller's, and is of this class.
+    #[inline]
+    unsafe fn put(g: GRef, body: B) {
+        let payload = Payload::<B, T>::new(body);
+        match Self::INLINE {
+            // SAFETY: the class was chosen to hold the payload there, and slots are aligned to 16 at the
+            // payload.
+            Some(_) => unsafe { Self::place(g).write(payload) },
+            // SAFETY: every slot holds at least a pointer behind its header.
+            None => unsafe {
+                payload_ptr(g)
+                    .cast::<*mut Payload<B, T>>()
+                    .write(Box::into_raw(Box::new(payload)))
+            },
+        }
+        if B::STAYS {
+            // SAFETY: the payload does not cover them. The body ends them.
+            std::mem::forget(unsafe { begin_own(g) });
         }
     }
 
     unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> bool {
-        // SAFETY: the vtable was made for the types of this payload.
-        let place = unsafe { Self::place(g) };
-        // SAFETY: the goroutine runs once; the closure is still there and is moved out.
-        let closure =
-            ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).closure) });
-        // SAFETY: the payload is empty until the outcome is written below.
-        let own = unsafe { begin_own(g) };
         #[cfg(feature = "sim")]
         let ran = cancelled.is_none();
-        let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(move || match cancelled {
-            None => Ok(closure()),
-            Some(payload) => {
-                drop(closure);
-                Err(payload)
-            }
-        }))
-        .and_then(|r| r);
-        drop(own);
+        // SAFETY: the vtable was made for the types of this payload.
+        let place = unsafe { Self::place(g) };
+        // SAFETY: as above, and the body has not ended.
+        let body = unsafe { (&raw mut (*place).body).cast::<B>() };
+        // SAFETY: as above.
+        let Poll::Ready(outcome) = (unsafe { B::run(body, g, cancelled) }) else {
+            return false;
+        };
         #[cfg(feature = "sim")]
         note_panic(g, &outcome, ran);
         // SAFETY: the memory is the payload's and is empty now.
@@ -952,8 +909,17 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
     ///
     /// The goroutine has ended and its outcome was not taken before.
     unsafe fn take(g: GRef) -> Outcome<T> {
+        // SAFETY: the vtable's types.
+        let place = unsafe { Self::place(g) };
         // SAFETY: by this function's contract.
-        unsafe { Payload::take(Self::place(g), Self::INLINE.is_none()) }
+        let outcome =
+            ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).outcome) });
+        if Self::INLINE.is_none() {
+            // SAFETY: the box was made by `put`; `MaybeUninit` keeps the content, which was moved
+            // out, from being dropped.
+            drop(unsafe { Box::from_raw(place.cast::<MaybeUninit<Payload<B, T>>>()) });
+        }
+        outcome
     }
 }
 
@@ -971,8 +937,8 @@ fn payload_ptr(g: GRef) -> *mut u8 {
 /// The offset of a goroutine's [`GoroutineLocals`] while its code runs: in the payload, behind the
 /// word that may hold a box's address.
 const OWN_AT: usize = HEADER_BYTES + 16;
-/// The offset of [`Steps`] in the slot, behind the locals.
-const STEPS_AT: usize = (OWN_AT + size_of::<GoroutineLocals>()).next_multiple_of(16);
+/// The offset of a body that stays in the slot ([`Body::STAYS`]), behind the locals.
+const STAYS_AT: usize = (OWN_AT + size_of::<GoroutineLocals>()).next_multiple_of(16);
 
 #[cfg(not(loom))]
 const _: () = assert!(OWN_AT + size_of::<GoroutineLocals>() <= SLOT_BYTES[0]);
@@ -1001,7 +967,7 @@ impl Drop for EndsOwn {
 /// The slot class of a goroutine with this body.
 #[inline]
 pub(crate) const fn class_of<B: Body<T>, T>() -> usize {
-    B::CLASS
+    Typed::<B, T>::CLASS
 }
 
 /// Initialises a free slot of class [`class_of`]`::<F, T>()`. The caller owns the new G and queues
@@ -1011,9 +977,9 @@ pub(crate) fn init<B: Body<T>, T>(g: GRef, body: B, spawn: Spawn) {
     race::enter_runtime();
     race::renew(|| payload_span(g));
     // SAFETY: by this function's contract.
-    unsafe { body.put(g) };
+    unsafe { Typed::<B, T>::put(g, body) };
     let h = g.header();
-    h.vtable.set(Some(const { &B::VTABLE }));
+    h.vtable.set(Some(const { &Typed::<B, T>::VTABLE }));
     h.refs.store(spawn.refs, Ordering::Relaxed);
     h.token.clear();
     h.sched.store(spawn.sched, Ordering::Relaxed);
@@ -1060,7 +1026,7 @@ pub(crate) type TakeFn<T> = unsafe fn(GRef) -> Outcome<T>;
 
 /// The function that takes the outcome of a goroutine made from `B`.
 pub(crate) const fn take_fn<B: Body<T>, T>() -> TakeFn<T> {
-    B::TAKE
+    Typed::<B, T>::take
 }
 
 /// Tells the simulation that a panic has ended `g`, unless it was cancelled. One that did not run

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::util::{Census, gettid, hang_guard, is_chaotic, run, runtime, wait_until};
+use crate::util::{
+    Census, child_case, child_passes, gettid, hang_guard, is_chaotic, memory_bytes, resident_bytes,
+    run, run_with_one_thread, runtime, set_memory_limit, wait_until,
+};
 use futures::StreamExt;
 use futures::channel::oneshot;
 use futures::future::{join_all, select};
@@ -197,13 +200,13 @@ fn the_end_of_a_run_drops_futures() {
     let _guard = hang_guard();
     let census = Census::default();
     let join = runtime(2).run(|| {
-        let flag = Flag::default();
+        let (flag, second) = (Flag::default(), Flag::default());
         let member = census.member();
-        let (waits, also) = (flag.clone(), census.member());
+        let (waits, then, also) = (flag.clone(), second.clone(), census.member());
         let join = spawn(async move {
             let _member = member;
             waits.await;
-            pending::<()>().await;
+            then.await;
         });
         let section = windlass::spawn(move || {
             let _member = also;
@@ -211,6 +214,7 @@ fn the_end_of_a_run_drops_futures() {
         });
         wait_until(|| flag.is_waited_for());
         flag.set();
+        wait_until(|| second.is_waited_for());
         drop(section);
         join
     });
@@ -439,6 +443,140 @@ fn task_locals_and_the_number_stay_between_polls() {
     });
 }
 
+/// Notes where it is dropped: the goroutine's number and its task-local, and how a wait there ends.
+struct TellsOnDrop(Arc<Mutex<Vec<(u64, usize, bool)>>>);
+
+task_local!(static NOTED: AtomicUsize = const { AtomicUsize::new(0) });
+
+impl Drop for TellsOnDrop {
+    fn drop(&mut self) {
+        let noted = NOTED.with(|noted| noted.load(Ordering::Relaxed));
+        let waits = || sleep(Duration::from_micros(1));
+        let has_waited = std::panic::catch_unwind(waits).is_ok();
+        let told = (task::current().id(), noted, has_waited);
+        self.0.lock().unwrap().push(told);
+    }
+}
+
+#[test]
+fn a_future_is_dropped_by_its_goroutine() {
+    let _guard = hang_guard();
+    let told = Arc::default();
+    let polls = |told: &Arc<_>, n: usize, flag: Flag| {
+        let tells = TellsOnDrop(Arc::clone(told));
+        spawn(async move {
+            let _tells = tells;
+            NOTED.with(|noted| noted.store(n, Ordering::Relaxed));
+            Again(2).await;
+            flag.await;
+        })
+    };
+    let ids = runtime(2).run(|| {
+        let (flag, never) = (Flag::default(), Flag::default());
+        let ends = polls(&told, 1, flag.clone());
+        let is_cancelled = polls(&told, 2, never.clone());
+        let ids = [ends.task().id(), is_cancelled.task().id()];
+        flag.set();
+        ends.join().unwrap();
+        wait_until(|| never.is_waited_for());
+        ids
+    });
+    let told = told.lock().unwrap();
+    assert_eq!(*told, [(ids[0], 1, true), (ids[1], 2, false)]);
+}
+
+#[test]
+fn a_wake_from_a_thread_is_not_lost() {
+    const N: usize = 200;
+    run(2, || {
+        for _ in 0..N {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let seen = Arc::clone(&asked);
+            let waits = spawn(poll_fn(move |cx| {
+                sender.send(cx.waker().clone()).unwrap();
+                match seen.load(Ordering::Relaxed) {
+                    4 => Poll::Ready(()),
+                    _ => Poll::Pending,
+                }
+            }));
+            let waker: Waker = blocking(|| receiver.recv().unwrap());
+            let asks = || {
+                for _ in 0..2 {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    waker.wake_by_ref();
+                }
+            };
+            blocking(|| {
+                std::thread::scope(|s| {
+                    s.spawn(asks);
+                    s.spawn(|| runtime(1).run(asks));
+                });
+            });
+            waits.join().unwrap();
+        }
+    });
+}
+
+/// In a process of its own, because it looks at the memory of the process.
+#[test]
+fn a_waiting_future_has_little_memory() {
+    const N: usize = 20_000;
+    if child_case().is_none() {
+        child_passes("a_waiting_future_has_little_memory", "memory");
+        return;
+    }
+    run(2, || {
+        let before = resident_bytes();
+        let begun = Arc::new(AtomicUsize::new(0));
+        for _ in 0..N {
+            let begun = Arc::clone(&begun);
+            drop(spawn(async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                pending::<()>().await;
+            }));
+        }
+        wait_until(|| begun.load(Ordering::SeqCst) == N);
+        let each = (resident_bytes() - before) / N as u64;
+        assert!(each <= 400, "{each} bytes");
+    });
+}
+
+/// In a process of its own, because of the limit on memory.
+#[test]
+fn a_poll_that_gets_no_stack_ends_with_the_reason() {
+    if child_case().is_none() {
+        child_passes("a_poll_that_gets_no_stack_ends_with_the_reason", "limit");
+        return;
+    }
+    run_with_one_thread(|| {
+        let census = Census::default();
+        let (flag, member) = (Flag::default(), census.member());
+        let waits = spawn({
+            let flag = flag.clone();
+            async move {
+                let _member = member;
+                flag.await;
+            }
+        });
+        wait_until(|| flag.is_waited_for());
+        set_memory_limit(memory_bytes());
+        // Each has a stack, until there is none.
+        loop {
+            let parks = windlass::spawn(task::park);
+            yield_now();
+            if parks.is_finished() {
+                break;
+            }
+        }
+        flag.wake();
+        let reason = waits.join().unwrap_err();
+        let reason = reason.downcast_ref::<String>().unwrap();
+        assert!(reason.contains("cannot start"), "{reason}");
+        census.assert_all_dropped(1);
+    });
+}
+
 struct PanicsOnDrop;
 
 impl Drop for PanicsOnDrop {
@@ -503,6 +641,10 @@ crate::inside::tests! {
     a_wake_during_the_poll_is_not_lost_and_lets_others_run: "it expects an order",
     a_large_future_stays_in_place,
     task_locals_and_the_number_stay_between_polls,
+    a_future_is_dropped_by_its_goroutine: "it builds a runtime",
+    a_wake_from_a_thread_is_not_lost: "threads take part",
+    a_waiting_future_has_little_memory: "it looks at the process",
+    a_poll_that_gets_no_stack_ends_with_the_reason: "it has a limit on the process's memory",
     a_panic_of_a_later_poll_or_of_the_drop_is_the_goroutines,
     the_thread_stays_locked_between_polls: "it is about threads",
 }

@@ -244,9 +244,7 @@ fn wait_off_stack(m: &M, g: GRef) {
     m.committing.store(g.as_ptr(), Ordering::Relaxed);
     oracle::commits(m, g.as_ptr());
     let waits = race::commit_for(g.as_ptr(), || {
-        // For the sanitizer, the functions at the root of the stack have not returned.
-        g.fiber.end();
-        g.fiber.begin(g.id(), || g.name());
+        g.fiber.renew(g.id(), || g.name());
         park::commit_off_stack(g, m)
     });
     oracle::committed(m);

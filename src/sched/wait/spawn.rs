@@ -296,7 +296,7 @@ fn entry(g: GRef) -> bool {
     if has_ended {
         end(g);
     }
-    Section::enter()
+    Section::enter_to(true)
         .expect("a goroutine that does not unwind has or gets a P")
         .stay();
     if has_ended {
