@@ -25,8 +25,6 @@ impl Switch {
     pub(crate) const LOST_P: Switch = Switch(1);
     /// Queue it on the node's queue: others have waited long.
     pub(crate) const PREEMPTED: Switch = Switch(2);
-    /// It has returned, and waits without a stack: see [`super::header::Steps`].
-    pub(crate) const OFF_STACK: Switch = Switch(3);
 
     /// A park with its commit record at `p`.
     pub(crate) fn park<T>(p: NonNull<T>) -> Switch {
@@ -36,7 +34,7 @@ impl Switch {
     /// The address passed to [`Switch::park`], if this is a park.
     #[inline]
     pub(crate) fn parked<T>(self) -> Option<NonNull<T>> {
-        if self.0 <= Switch::OFF_STACK.0 {
+        if self.0 <= Switch::PREEMPTED.0 {
             None
         } else {
             NonNull::new(std::ptr::with_exposed_provenance_mut(self.0))
@@ -88,7 +86,7 @@ unsafe impl corosensei::stack::Stack for Borrowed<'_> {
 /// corosensei's type for a goroutine. rustc compiles a method of it in the codegen unit of the type's
 /// module, with `Coroutine::resume`: the M's loop (`sched::proc::run`) is one, so that LLVM inlines
 /// `resume` there. Elsewhere that would depend on the sizes of all codegen units.
-pub(crate) type Coroutine = corosensei::Coroutine<Resume, Switch, bool, Stack>;
+pub(crate) type Coroutine = corosensei::Coroutine<Resume, Switch, (), Stack>;
 
 /// A goroutine's stack with its saved registers.
 pub(crate) struct Coro(Coroutine);
@@ -100,14 +98,13 @@ impl std::fmt::Debug for Coro {
 }
 
 impl Coro {
-    /// Makes a coroutine that will run `f` on `stack`. `f` must not unwind, and returns whether the
-    /// goroutine has ended; else it waits without a stack.
+    /// Makes a coroutine that will run `f` on `stack`. `f` must not unwind.
     #[inline]
-    pub(crate) fn new<F: FnOnce(&Out, Resume) -> bool + 'static>(stack: Stack, f: F) -> Coro {
+    pub(crate) fn new<F: FnOnce(&Out, Resume) + 'static>(stack: Stack, f: F) -> Coro {
         Coro(Coroutine::with_stack(stack, f))
     }
 
-    /// Runs it, on its fiber, until it switches out (`Some`) or ends (`None`).
+    /// Runs it, on its fiber, until it switches out (`Some`) or returns (`None`).
     #[inline(always)]
     pub(crate) fn resume(&mut self, with: Resume, fiber: &Fiber) -> Option<Switch> {
         let from = fiber.enter();
@@ -115,8 +112,7 @@ impl Coro {
         from.back();
         match result {
             CoroutineResult::Yield(why) => Some(why),
-            CoroutineResult::Return(true) => None,
-            CoroutineResult::Return(false) => Some(Switch::OFF_STACK),
+            CoroutineResult::Return(()) => None,
         }
     }
 

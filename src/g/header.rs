@@ -606,7 +606,7 @@ impl GRef {
         self.header().unwinds_cancelled.get()
     }
 
-    /// Records that it has left its stack. Called by the M that ran it.
+    /// Records that it is about to leave its stack. Called by the goroutine itself.
     pub(crate) fn set_off_stack(self) {
         self.set_raw_out(OFF_STACK);
     }

@@ -133,7 +133,10 @@ fn execute(m: &M, mut g: GRef) {
         }
         let Some(why) = why else {
             m.curg.set(None);
-            return finish(m, g);
+            return match g.is_off_stack() {
+                true => wait_off_stack(m, g),
+                false => finish(m, g),
+            };
         };
         if why == Switch::YIELD {
             m.curg.set(None);
@@ -159,10 +162,10 @@ fn execute(m: &M, mut g: GRef) {
             }
             None => {
                 m.curg.set(None);
-                return match why {
-                    Switch::OFF_STACK => wait_off_stack(m, g),
-                    Switch::LOST_P => lost_p(m, g),
-                    _ => requeue_preempted(m, g),
+                return if why == Switch::LOST_P {
+                    lost_p(m, g)
+                } else {
+                    requeue_preempted(m, g)
                 };
             }
         }
@@ -238,7 +241,6 @@ fn finish(m: &M, g: GRef) {
 fn wait_off_stack(m: &M, g: GRef) {
     // SAFETY: the coroutine has returned, and is this M's.
     let coro = unsafe { g.coro() }.take().expect("it ran");
-    g.set_off_stack();
     give_stack(m, coro.into_stack());
     m.p().stats.parks.add(1);
     m.committing.store(g.as_ptr(), Ordering::Relaxed);
@@ -255,7 +257,7 @@ fn wait_off_stack(m: &M, g: GRef) {
 }
 
 /// Gives a stack back that has no goroutine any more.
-#[inline]
+#[inline(always)]
 fn give_stack(m: &M, stack: Stack) {
     let (p, nodes) = (m.p(), &m.sched().nodes);
     let home = stack.node().min(nodes.len() - 1);

@@ -282,29 +282,37 @@ pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
     let coro = Coro::new(stack, move |out, m| {
         g.set_out(out);
         race::goes_on(g.as_ptr(), std::ptr::with_exposed_provenance::<M>(m));
-        entry(g)
+        entry(g);
     });
     // SAFETY: the caller owns `g`: it has just created it, or taken it from a queue.
     unsafe { *g.coro() = Some(coro) };
 }
 
-/// The first and last frame of a goroutine. Never unwinds. `false` if it has not ended, and waits
-/// without a stack from here on.
+/// The first and last frame of a goroutine. Never unwinds. If it has not ended, it waits without a stack from
+/// here on.
 #[inline(always)]
-fn entry(g: GRef) -> bool {
-    let has_ended = run(g) || g.is_locked() && run_on_stack(g);
-    if has_ended {
-        end(g);
+fn entry(g: GRef) {
+    if !(run(g) || g.is_locked() && run_on_stack(g)) {
+        return leave_stack(g);
     }
+    end(g);
+    enter_for_good();
+    race::ends();
+}
+
+#[inline(never)]
+fn leave_stack(g: GRef) {
+    enter_for_good();
+    g.set_off_stack();
+    race::switches_out(g.as_ptr());
+}
+
+/// Enters the scheduler for the last time on this stack: the M continues there.
+#[inline(always)]
+fn enter_for_good() {
     Section::enter_to(true)
         .expect("a goroutine that does not unwind has or gets a P")
         .stay();
-    if has_ended {
-        race::ends();
-    } else {
-        race::switches_out(g.as_ptr());
-    }
-    has_ended
 }
 
 /// Runs the goroutine on its stack, the caller's: its closure, or a poll. `true` if it has ended.
