@@ -144,6 +144,8 @@ class Goroutine:
     @property
     def state(self):
         if self.kind == WAITING:
+            if self.word("out") == self.offsets["linked"] + 1:
+                return "future without a stack"
             return REASONS[self.reason] if self.reason < len(REASONS) else "waiting"
         return STATES[self.kind]
 
@@ -434,7 +436,7 @@ def frames_of(goroutine, full):
     elif goroutine.kind in (RUNNING, BLOCKED):
         return ["    it runs, and no thread is on its stack: it is being switched"]
     else:
-        return ["    it has not begun"]
+        return ["    it has no stack" if goroutine.word("out") else "    it has not begun"]
     shown = described if full else own(described)
     rest = [f"    .. and {len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
     return [str(f) for f in shown[:MAX_SHOWN]] + rest

@@ -150,6 +150,9 @@ impl fmt::Display for Goroutine {
     }
 }
 
+/// The wait of a future that has left its stack until its next poll (`future::spawn`).
+pub(super) const NO_STACK: &str = "future without a stack";
+
 /// The name of a wait reason: Go's, where Go has the same reason.
 pub(crate) fn reason_text(reason: Reason) -> Option<&'static str> {
     Some(match reason {
@@ -271,7 +274,10 @@ fn describe(sched: &Sched, g: GRef, status: Snapshot, running: &[Running]) -> Op
         label: g.label().map(|label| label.name.to_string()),
         cpu_time: is_timed.then(|| Duration::from_nanos(cpu_ns())),
         state,
-        wait_reason: waits.then(|| reason_text(status.reason())).flatten(),
+        wait_reason: match waits && g.is_off_stack() {
+            true => Some(NO_STACK),
+            false => waits.then(|| reason_text(status.reason())).flatten(),
+        },
         waiting: if waits {
             Duration::from_nanos(status.waited_ns(clock::now_ns()))
         } else {

@@ -104,7 +104,7 @@ impl Coro {
         Coro(Coroutine::with_stack(stack, f))
     }
 
-    /// Runs it, on its fiber, until it switches out (`Some`) or ends (`None`).
+    /// Runs it, on its fiber, until it switches out (`Some`) or returns (`None`).
     #[inline(always)]
     pub(crate) fn resume(&mut self, with: Resume, fiber: &Fiber) -> Option<Switch> {
         let from = fiber.enter();
@@ -134,7 +134,7 @@ impl Coro {
             .min()
     }
 
-    /// Takes the stack from a coroutine that has ended.
+    /// Takes the stack from a coroutine that has returned.
     #[inline]
     pub(crate) fn into_stack(self) -> Stack {
         debug_assert!(self.0.done());

@@ -9,7 +9,8 @@
 //!  0                  64                 128         160
 //! ```
 //!
-//! While the closure runs, the payload is empty, and [`GoroutineLocals`] lies there.
+//! While the closure runs, the payload is empty, and [`GoroutineLocals`] lies there. A future that has
+//! a goroutine of its own ([`Steps`]) lies behind them, or in a box, until its end.
 //!
 //! Access: `status` and the atomics, any thread; `link`, the holder of the list that the G is in;
 //! everything else, the owner of the G, as its status defines.
@@ -20,7 +21,9 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::pin::Pin;
 use std::ptr::NonNull;
+use std::task::Poll;
 
 use super::coro::{Coro, Out};
 use super::details::{Details, Label};
@@ -80,8 +83,8 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send + 'static>>;
 #[derive(Debug)]
 pub(crate) struct Vtable {
     /// Runs the closure, or only drops it if the goroutine was cancelled before it ran, and writes
-    /// the outcome in its place.
-    run: unsafe fn(GRef, Option<Box<dyn Any + Send>>),
+    /// the outcome in its place. `false` if it waits without a stack, to be run again ([`Steps`]).
+    run: unsafe fn(GRef, Option<Box<dyn Any + Send>>) -> bool,
     drop_outcome: unsafe fn(GRef),
 }
 
@@ -102,6 +105,9 @@ const LOCKED: usize = 1;
 const ON_EXTRA: usize = 2;
 const LINKED: usize = LOCKED | ON_EXTRA;
 const _: () = assert!(align_of::<OutLink>() > LINKED);
+
+/// `Header::out` of a goroutine that has run, and waits without a stack.
+const OFF_STACK: *const Out = std::ptr::without_provenance(LINKED + 1);
 
 impl OutLink {
     pub(crate) fn new() -> OutLink {
@@ -581,7 +587,7 @@ impl GRef {
             return Some(extra.span.clone());
         }
         let out = self.out().addr();
-        (out != 0).then(|| stack::span_of(out, self.stack_bytes()))
+        (out > OFF_STACK.addr()).then(|| stack::span_of(out, self.stack_bytes()))
     }
 
     /// Whether it has a stack. Called by the goroutine's owner.
@@ -598,6 +604,16 @@ impl GRef {
     /// Called by the goroutine itself.
     pub(crate) fn unwinds_cancelled(self) -> bool {
         self.header().unwinds_cancelled.get()
+    }
+
+    /// Records that it is about to leave its stack. Called by the goroutine itself.
+    pub(crate) fn set_off_stack(self) {
+        self.set_raw_out(OFF_STACK);
+    }
+
+    /// Whether it has run, and waits without a stack. A hint unless the caller owns the goroutine.
+    pub(crate) fn is_off_stack(self) -> bool {
+        self.raw_out() == OFF_STACK
     }
 
     /// Whether it has never run. A hint unless the caller owns the goroutine.
@@ -700,49 +716,50 @@ pub(crate) struct Spawn {
     pub(crate) refs: u32,
 }
 
-/// The closure of type `F` or its result of type `T`, in the same memory.
-union Payload<F, T> {
-    closure: ManuallyDrop<F>,
+/// The body of type `B` or its result of type `T`, in the same memory.
+union Payload<B, T> {
+    body: ManuallyDrop<B>,
     outcome: ManuallyDrop<Outcome<T>>,
 }
 
-struct Typed<F, T>(std::marker::PhantomData<(F, T)>);
-
-impl<F: FnOnce() -> T, T> Typed<F, T> {
-    const INLINE: Option<usize> = if align_of::<Payload<F, T>>() <= 16 {
-        class_for(size_of::<Payload<F, T>>())
-    } else {
-        None
-    };
-
-    const VTABLE: Vtable = Vtable {
-        run: Self::run,
-        drop_outcome: Self::drop_outcome,
-    };
-
-    /// # Safety
-    ///
-    /// `g` was set up by [`init`] with this `F` and `T`.
-    #[inline]
-    unsafe fn place(g: GRef) -> *mut Payload<F, T> {
-        let at = payload_ptr(g);
-        match Self::INLINE {
-            Some(_) => at.cast(),
-            // SAFETY: the first word holds the address of a boxed payload.
-            None => unsafe { at.cast::<*mut Payload<F, T>>().read() },
+impl<B, T> Payload<B, T> {
+    fn new(body: B) -> Payload<B, T> {
+        Payload {
+            body: ManuallyDrop::new(body),
         }
     }
+}
 
-    unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) {
-        // SAFETY: the vtable was made for the types of this payload.
-        let place = unsafe { Self::place(g) };
-        // SAFETY: the goroutine runs once; the closure is still there and is moved out.
-        let closure =
-            ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).closure) });
-        // SAFETY: the payload is empty until the outcome is written below.
+/// The code of a goroutine with a result of type `T`: a closure, or [`Steps`].
+pub(crate) trait Body<T>: Sized {
+    /// Whether it stays in its place while it runs. The goroutine's locals then lie beside it from the spawn on.
+    const STAYS: bool;
+
+    /// Runs it, or only drops it if `cancelled` says why. `Pending` if it is to run again. Never unwinds.
+    ///
+    /// # Safety
+    ///
+    /// The caller is as that of [`run`]. `this` lies in the payload of `g`, which was spawned with it.
+    unsafe fn run(
+        this: *mut Self,
+        g: GRef,
+        cancelled: Option<Box<dyn Any + Send>>,
+    ) -> Poll<Outcome<T>>;
+}
+
+impl<F: FnOnce() -> T, T> Body<T> for F {
+    const STAYS: bool = false;
+
+    #[inline(always)]
+    unsafe fn run(
+        this: *mut F,
+        g: GRef,
+        cancelled: Option<Box<dyn Any + Send>>,
+    ) -> Poll<Outcome<T>> {
+        // SAFETY: a closure runs once; it is still there and is moved out.
+        let closure = unsafe { this.read() };
+        // SAFETY: the payload is empty until the outcome is written.
         let own = unsafe { begin_own(g) };
-        #[cfg(feature = "sim")]
-        let ran = cancelled.is_none();
         let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(move || match cancelled {
             None => Ok(closure()),
             Some(payload) => {
@@ -752,10 +769,132 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         }))
         .and_then(|r| r);
         drop(own);
+        Poll::Ready(outcome)
+    }
+}
+
+/// The work of a goroutine that needs no stack between two steps.
+pub(crate) trait Step {
+    type Output;
+
+    /// Runs on a stack of the goroutine `g`, which is the caller. After `Pending` it runs again when
+    /// the poll token was given since the step took it.
+    fn step(self: Pin<&mut Self>, g: GRef) -> Poll<Self::Output>;
+}
+
+/// The body of a goroutine that gives its stack back after each step. It is dropped after the last.
+#[derive(Debug)]
+pub(crate) struct Steps<S>(pub(crate) S);
+
+impl<S: Step> Body<S::Output> for Steps<S> {
+    const STAYS: bool = true;
+
+    unsafe fn run(
+        this: *mut Steps<S>,
+        g: GRef,
+        cancelled: Option<Box<dyn Any + Send>>,
+    ) -> Poll<Outcome<S::Output>> {
+        let step = || match cancelled {
+            // SAFETY: it is there until it is dropped below, and does not move meanwhile.
+            None => unsafe { Pin::new_unchecked(&mut (*this).0) }
+                .step(g)
+                .map(Ok),
+            Some(payload) => Poll::Ready(Err(payload)),
+        };
+        let outcome = match catch_unwind(AssertUnwindSafe(step)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(outcome)) => outcome,
+            Err(payload) => Err(payload),
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(move || {
+            // SAFETY: it has made its last step.
+            unsafe { std::ptr::drop_in_place(this) };
+            outcome
+        }))
+        .and_then(|r| r);
+        drop(EndsOwn(g));
+        Poll::Ready(outcome)
+    }
+}
+
+struct Typed<B, T>(std::marker::PhantomData<(B, T)>);
+
+impl<B: Body<T>, T> Typed<B, T> {
+    /// The offset of a payload that lies in the slot.
+    const AT: usize = if B::STAYS { STAYS_AT } else { HEADER_BYTES };
+
+    /// The class of a slot with the payload in it. One that stays is there for long: a box takes less than a
+    /// slot of the second class.
+    const INLINE: Option<usize> =
+        match class_for(Self::AT - HEADER_BYTES + size_of::<Payload<B, T>>()) {
+            Some(class) if align_of::<Payload<B, T>>() <= 16 && !(B::STAYS && class > 0) => {
+                Some(class)
+            }
+            _ => None,
+        };
+
+    const CLASS: usize = match Self::INLINE {
+        Some(class) => class,
+        None => 0,
+    };
+
+    const VTABLE: Vtable = Vtable {
+        run: Self::run,
+        drop_outcome: Self::drop_outcome,
+    };
+
+    /// # Safety
+    ///
+    /// `g` was set up by [`init`] with this `B` and `T`.
+    #[inline]
+    unsafe fn place(g: GRef) -> *mut Payload<B, T> {
+        match Self::INLINE {
+            // SAFETY: the slot is longer than this, as the class says.
+            Some(_) => unsafe { g.as_ptr().cast::<u8>().add(Self::AT).cast() },
+            // SAFETY: the first word holds the address of a boxed payload.
+            None => unsafe { payload_ptr(g).cast::<*mut Payload<B, T>>().read() },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The slot is free, is the caller's, and is of this class.
+    #[inline]
+    unsafe fn put(g: GRef, body: B) {
+        let payload = Payload::<B, T>::new(body);
+        match Self::INLINE {
+            // SAFETY: the class was chosen to hold the payload there, and slots are aligned to 16 at the
+            // payload.
+            Some(_) => unsafe { Self::place(g).write(payload) },
+            // SAFETY: every slot holds at least a pointer behind its header.
+            None => unsafe {
+                payload_ptr(g)
+                    .cast::<*mut Payload<B, T>>()
+                    .write(Box::into_raw(Box::new(payload)))
+            },
+        }
+        if B::STAYS {
+            // SAFETY: the payload does not cover them. The body ends them.
+            std::mem::forget(unsafe { begin_own(g) });
+        }
+    }
+
+    unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> bool {
+        #[cfg(feature = "sim")]
+        let ran = cancelled.is_none();
+        // SAFETY: the vtable was made for the types of this payload.
+        let place = unsafe { Self::place(g) };
+        // SAFETY: as above, and the body has not ended.
+        let body = unsafe { (&raw mut (*place).body).cast::<B>() };
+        // SAFETY: as above.
+        let Poll::Ready(outcome) = (unsafe { B::run(body, g, cancelled) }) else {
+            return false;
+        };
         #[cfg(feature = "sim")]
         note_panic(g, &outcome, ran);
         // SAFETY: the memory is the payload's and is empty now.
         unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
+        true
     }
 
     unsafe fn drop_outcome(g: GRef) {
@@ -770,15 +909,15 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
     ///
     /// The goroutine has ended and its outcome was not taken before.
     unsafe fn take(g: GRef) -> Outcome<T> {
-        // SAFETY: as in `run`.
+        // SAFETY: the vtable's types.
         let place = unsafe { Self::place(g) };
         // SAFETY: by this function's contract.
         let outcome =
             ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).outcome) });
         if Self::INLINE.is_none() {
-            // SAFETY: the box was made by `init`; `MaybeUninit` keeps the content, which was moved
+            // SAFETY: the box was made by `put`; `MaybeUninit` keeps the content, which was moved
             // out, from being dropped.
-            drop(unsafe { Box::from_raw(place.cast::<MaybeUninit<Payload<F, T>>>()) });
+            drop(unsafe { Box::from_raw(place.cast::<MaybeUninit<Payload<B, T>>>()) });
         }
         outcome
     }
@@ -798,6 +937,9 @@ fn payload_ptr(g: GRef) -> *mut u8 {
 /// The offset of a goroutine's [`GoroutineLocals`] while its code runs: in the payload, behind the
 /// word that may hold a box's address.
 const OWN_AT: usize = HEADER_BYTES + 16;
+/// The offset of a body that stays in the slot ([`Body::STAYS`]), behind the locals.
+const STAYS_AT: usize = (OWN_AT + size_of::<GoroutineLocals>()).next_multiple_of(16);
+
 #[cfg(not(loom))]
 const _: () = assert!(OWN_AT + size_of::<GoroutineLocals>() <= SLOT_BYTES[0]);
 
@@ -822,36 +964,22 @@ impl Drop for EndsOwn {
     }
 }
 
-/// The slot class of a goroutine with this closure.
+/// The slot class of a goroutine with this body.
 #[inline]
-pub(crate) const fn class_of<F: FnOnce() -> T, T>() -> usize {
-    match Typed::<F, T>::INLINE {
-        Some(class) => class,
-        None => 0,
-    }
+pub(crate) const fn class_of<B: Body<T>, T>() -> usize {
+    Typed::<B, T>::CLASS
 }
 
 /// Initialises a free slot of class [`class_of`]`::<F, T>()`. The caller owns the new G and queues
 /// it.
 #[inline]
-pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
+pub(crate) fn init<B: Body<T>, T>(g: GRef, body: B, spawn: Spawn) {
     race::enter_runtime();
     race::renew(|| payload_span(g));
-    let payload = Payload::<F, T> {
-        closure: ManuallyDrop::new(closure),
-    };
-    match Typed::<F, T>::INLINE {
-        // SAFETY: the class was chosen to hold the payload, and slots are aligned to 16 at the
-        // payload.
-        Some(_) => unsafe { payload_ptr(g).cast::<Payload<F, T>>().write(payload) },
-        None => {
-            let boxed = Box::into_raw(Box::new(payload));
-            // SAFETY: every slot holds at least a pointer behind its header.
-            unsafe { payload_ptr(g).cast::<*mut Payload<F, T>>().write(boxed) };
-        }
-    }
+    // SAFETY: by this function's contract.
+    unsafe { Typed::<B, T>::put(g, body) };
     let h = g.header();
-    h.vtable.set(Some(const { &Typed::<F, T>::VTABLE }));
+    h.vtable.set(Some(const { &Typed::<B, T>::VTABLE }));
     h.refs.store(spawn.refs, Ordering::Relaxed);
     h.token.clear();
     h.sched.store(spawn.sched, Ordering::Relaxed);
@@ -871,15 +999,15 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
 }
 
 /// Runs the closure on the goroutine's stack, or drops it there if it was cancelled first. Never
-/// unwinds.
+/// unwinds. `false` if it has made a step and is to run again ([`Steps`]).
 ///
 /// # Safety
 ///
-/// `g` is Running for the first time, and the caller is on its stack.
-pub(crate) unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) {
+/// `g` is Running, and the caller is on its stack. This has not returned `true` for it.
+pub(crate) unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> bool {
     let vtable = g.vtable.get().expect("a G that runs was spawned");
-    // SAFETY: the vtable belongs to the payload, which has not run.
-    unsafe { (vtable.run)(g, cancelled) };
+    // SAFETY: the vtable belongs to the payload, which has not ended.
+    unsafe { (vtable.run)(g, cancelled) }
 }
 
 /// Drops the outcome of a goroutine that is not joined.
@@ -896,9 +1024,9 @@ pub(crate) unsafe fn drop_outcome(g: GRef) {
 /// The type of function by which a handle that knows only `T` takes the outcome.
 pub(crate) type TakeFn<T> = unsafe fn(GRef) -> Outcome<T>;
 
-/// The function that takes the outcome of a goroutine made from `F`.
-pub(crate) const fn take_fn<F: FnOnce() -> T, T>() -> TakeFn<T> {
-    Typed::<F, T>::take
+/// The function that takes the outcome of a goroutine made from `B`.
+pub(crate) const fn take_fn<B: Body<T>, T>() -> TakeFn<T> {
+    Typed::<B, T>::take
 }
 
 /// Tells the simulation that a panic has ended `g`, unless it was cancelled. One that did not run

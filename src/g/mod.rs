@@ -14,7 +14,8 @@
 //! ```
 //!
 //! A G is a slot of type-stable memory (`slab`): a header, and the closure it will run or the
-//! result it left. A stack is bound at the first run and returned at the end. `status` defines
+//! result it left. A stack is bound at the first run and returned at the end; a goroutine that polls
+//! a future has one for each poll (`header::Steps`). `status` defines
 //! which thread may access what; `coro` is the only module that switches stacks.
 
 pub(crate) mod stack;

@@ -205,3 +205,49 @@ fn loom_a_token_brings_what_was_written() {
         unparker.join().unwrap();
     });
 }
+
+/// A goroutine without a stack between two polls, a future's news, and what of them the polls have seen. They
+/// access the cell.
+type Polled = Arc<(Parked, AtomicU32, AtomicU32)>;
+
+/// What an M does with a goroutine that it has woken: polls, until the goroutine waits.
+fn polls(polled: &Polled) {
+    let (g, news, seen) = &**polled;
+    loop {
+        g.1.take(WakeKind::Poll);
+        g.2.with_mut(|_| seen.store(news.load(Ordering::Relaxed), Ordering::Relaxed));
+        let wait = g.0.set_waiting(Reason::Future, 0);
+        if !g.1.is_there(WakeKind::Poll) || !g.0.wake(wait) {
+            return;
+        }
+        g.0.set_running();
+    }
+}
+
+/// Brings news, and wakes the goroutine for it.
+fn brings_news(polled: &Polled) {
+    let (g, news, _) = &**polled;
+    news.fetch_add(1, Ordering::Relaxed);
+    let wait = g.1.give(WakeKind::Poll, &g.0);
+    if wait.is_some_and(|wait| g.0.wake(wait)) {
+        g.0.set_running();
+        polls(polled);
+    }
+}
+
+/// Each poll follows the one before, whichever threads make them, and the last sees what was written before any wake.
+#[test]
+fn loom_the_last_poll_sees_all_news() {
+    models::run(|| {
+        let polled: Polled = Arc::new((parks(), AtomicU32::new(0), AtomicU32::new(0)));
+        let wakers: Vec<_> = (0..2)
+            .map(|_| {
+                let polled = Arc::clone(&polled);
+                thread::spawn(move || brings_news(&polled))
+            })
+            .collect();
+        polls(&polled);
+        wakers.into_iter().for_each(|w| w.join().unwrap());
+        assert_eq!(polled.2.load(Ordering::Relaxed), 2);
+    });
+}

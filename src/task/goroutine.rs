@@ -135,7 +135,7 @@ where
 #[track_caller]
 pub(crate) fn spawn_at<F, T>(f: F, site: &'static Location<'static>) -> JoinHandle<T>
 where
-    F: FnOnce() -> T,
+    F: header::Body<T>,
 {
     points::end_if_late();
     let task = make::spawn(f, Options::default(), site);

@@ -79,12 +79,16 @@ fn every_state_and_reason_is_told() {
         let target = named("target", task::park);
         let unpark_target = target.task();
         let joiner = named("joiner", move || target.join().unwrap());
+        let future = windlass::future::spawn(std::future::pending::<()>());
+        let future_id = future.task().id();
+        let of_future = |dump: &Dump| dump.goroutines.iter().find(|g| g.id == future_id).cloned();
         util::wait_until(|| {
             let dump = handle.dump();
             ["parker", "sleeper", "acceptor", "joiner", "target"]
                 .iter()
                 .all(|n| find(&dump, n).state == State::Waiting)
                 && find(&dump, "blocker").state == State::Blocked
+                && of_future(&dump).is_some_and(|g| g.state == State::Waiting)
         });
         let dump = handle.dump();
         let reasons = [
@@ -100,6 +104,14 @@ fn every_state_and_reason_is_told() {
             assert_eq!(g.spawned_at.file(), file!());
             assert!(g.waiting < Duration::from_secs(100), "{g}");
         }
+        let future = of_future(&dump).unwrap();
+        assert_eq!(future.wait_reason, Some("future without a stack"));
+        assert!(future.stack.is_empty());
+        let shown = format!(
+            "\n{future}:\ncreated in goroutine {}\n\t{}\n",
+            future.parent, future.spawned_at
+        );
+        assert!(dump.to_string().contains(&shown), "{dump}");
         let main = find(&dump, "main");
         // A dump takes long enough for its P to be needed elsewhere.
         match main.state {
@@ -111,7 +123,7 @@ fn every_state_and_reason_is_told() {
         assert!(find(&dump, "blocker").m.is_some());
         let ids: Vec<_> = dump.goroutines.iter().map(|g| g.id).collect();
         assert!(ids.is_sorted());
-        assert_eq!(dump.goroutines.len(), 7);
+        assert_eq!(dump.goroutines.len(), 8);
 
         parker.task().unpark();
         unpark_target.unpark();

@@ -52,6 +52,7 @@ fn waiters(n: usize) {
     }
     std::mem::forget(sender);
     named("sleeper", || sleep(Duration::from_secs(3600)));
+    drop(windlass::future::spawn(std::future::pending::<()>()));
     let computes = Arc::new(AtomicBool::new(false));
     let does = Arc::clone(&computes);
     named("computes", move || {
@@ -240,6 +241,8 @@ fn goroutines_of_a_live_process() {
             "goroutine 2 [chan receive], spawned at tests/debug/gdb.rs:",
             "[sleep, name \"sleeper\"]",
             "name \"computes\"], spawned at",
+            "[future without a stack], spawned at tests/debug/gdb.rs:",
+            "    it has no stack\n",
             "3 chan receive",
             "gdb::waits_for_a_message\n",
             "3 goroutines [chan receive], spawned at tests/debug/gdb.rs:",
@@ -293,7 +296,7 @@ fn equal_stacks_are_shown_once() {
         &text,
         &[
             "5000 goroutines [chan receive], ",
-            "and 4003 more: info goroutines -all lists them",
+            "and 4004 more: info goroutines -all lists them",
         ],
     );
     assert_eq!(

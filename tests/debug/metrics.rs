@@ -248,14 +248,6 @@ fn a_hog_that_loses_its_p_is_counted() {
     assert_eq!(metrics.handoffs, total.handoffs);
 }
 
-/// The memory that the process has, in bytes.
-fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).unwrap();
-    kib.parse::<usize>().unwrap() << 10
-}
-
 #[inline(never)]
 fn use_the_stack() {
     std::hint::black_box([7u8; 30 << 10]);
@@ -299,12 +291,12 @@ fn the_pages_of_long_free_stacks_are_returned() {
     let returned = || -> usize { rt.metrics().nodes.iter().map(|n| n.stacks_returned).sum() };
     rt.run(|| {
         run_many();
-        let full = resident_bytes();
+        let full = util::resident_bytes() as usize;
         // All but what the two Ps keep.
         while returned() < N - 2 * 64 {
             windlass::sleep(Duration::from_millis(100));
         }
-        let bytes = full.saturating_sub(resident_bytes());
+        let bytes = full.saturating_sub(util::resident_bytes() as usize);
         assert!(
             bytes >= N * (24 << 10),
             "{bytes} bytes of {full} were returned"

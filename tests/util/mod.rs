@@ -558,12 +558,22 @@ pub(crate) fn has_rings() -> bool {
     *HAS.get_or_init(|| windlass::blocking(|| std::thread::spawn(look).join().unwrap()))
 }
 
-/// The address space that the process uses, in bytes.
-pub(crate) fn memory_bytes() -> u64 {
+/// A line of `/proc/self/status` that is in kB, in bytes.
+fn status_bytes(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmSize:"));
+    let line = status.lines().find_map(|l| l.strip_prefix(field));
     let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).unwrap();
     kib.parse::<u64>().unwrap() << 10
+}
+
+/// The memory that the process has, in bytes.
+pub(crate) fn resident_bytes() -> u64 {
+    status_bytes("VmRSS:")
+}
+
+/// The address space that the process uses, in bytes.
+pub(crate) fn memory_bytes() -> u64 {
+    status_bytes("VmSize:")
 }
 
 /// A runtime with one P and one thread, and its monitor; for goroutines that run out of memory. Begins with

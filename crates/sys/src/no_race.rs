@@ -15,6 +15,9 @@ impl Fiber {
     pub fn begin<'a>(&self, _: u64, _: impl FnOnce() -> Option<&'a str>) {}
 
     #[inline(always)]
+    pub fn renew<'a>(&self, _: u64, _: impl FnOnce() -> Option<&'a str>) {}
+
+    #[inline(always)]
     pub fn end(&self) {}
 
     #[inline(always)]

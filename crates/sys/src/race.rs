@@ -4,7 +4,7 @@
 //! The sanitizer keeps a call stack for each thread, and a clock: what of the others' work is ordered before
 //! its own. A *fiber* is a thread in this sense without a thread of the kernel, and a thread switches
 //! between fibers. A goroutine is a fiber from its spawn to its end, so its spawner's work is ordered before
-//! its own, and a report shows the place of the spawn.
+//! its own, and a report shows the place of the spawn. One that leaves its stack ([`Fiber::renew`]) is another then.
 //!
 //! By goroutines (the default), as Go's detector does:
 //!
@@ -146,6 +146,17 @@ impl Fiber {
             }
             self.0.set(fiber);
         }
+    }
+
+    /// The goroutine has returned from its stack, and will go on on another. For the sanitizer, the functions at the
+    /// root of the stack have not returned, so a fiber without calls takes the place of this one. It is made by
+    /// the goroutine, whose work is ordered before its own.
+    pub fn renew<'a>(&self, id: u64, name: impl FnOnce() -> Option<&'a str>) {
+        let old = Fiber(self.0.clone());
+        let from = old.enter();
+        self.begin(id, name);
+        from.back();
+        old.end();
     }
 
     /// The goroutine has ended, or will never run. Idempotent.

@@ -133,7 +133,10 @@ fn execute(m: &M, mut g: GRef) {
         }
         let Some(why) = why else {
             m.curg.set(None);
-            return finish(m, g);
+            return match g.is_off_stack() {
+                true => wait_off_stack(m, g),
+                false => finish(m, g),
+            };
         };
         if why == Switch::YIELD {
             m.curg.set(None);
@@ -192,7 +195,7 @@ fn after_switch(m: &M, g: GRef, why: Option<Switch>) {
     }
 }
 
-/// Gives `g` a stack, at its first run. If there is none, the goroutine ends, with the reason as
+/// Gives `g` a stack, at its first run or for a poll. If there is none, the goroutine ends, with the reason as
 /// its panic.
 #[inline]
 fn bind_stack(m: &M, g: GRef) -> bool {
@@ -232,8 +235,29 @@ fn finish(m: &M, g: GRef) {
     }
 }
 
+/// A poll of `g` has returned without an output: gives its stack back, and begins the wait for a
+/// waker. One that was woken meanwhile goes to the tail of the queue.
+#[inline(never)]
+fn wait_off_stack(m: &M, g: GRef) {
+    // SAFETY: the coroutine has returned, and is this M's.
+    let coro = unsafe { g.coro() }.take().expect("it ran");
+    give_stack(m, coro.into_stack());
+    m.p().stats.parks.add(1);
+    m.committing.store(g.as_ptr(), Ordering::Relaxed);
+    oracle::commits(m, g.as_ptr());
+    let waits = race::commit_for(g.as_ptr(), || {
+        g.fiber.renew(g.id(), || g.name());
+        park::commit_off_stack(g, m)
+    });
+    oracle::committed(m);
+    m.committing.store(std::ptr::null_mut(), Ordering::Release);
+    if !waits {
+        wake::push_local(m, g);
+    }
+}
+
 /// Gives a stack back that has no goroutine any more.
-#[inline]
+#[inline(always)]
 fn give_stack(m: &M, stack: Stack) {
     let (p, nodes) = (m.p(), &m.sched().nodes);
     let home = stack.node().min(nodes.len() - 1);
@@ -257,13 +281,15 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     }
     g.status.set_running();
     handoff::as_outsider(m, || {
-        // SAFETY: the goroutine is Running for the first time; its closure is dropped on this
-        // stack.
+        // SAFETY: the goroutine is Running, and has not ended; its closure or future is dropped on
+        // this stack.
         unsafe { header::run(g, Some(Box::new(format!("goroutine cannot start: {e}")))) };
         spawn::end(g);
     });
     g.status.set_dead();
-    m.p().stats.started.add(1);
+    if g.is_fresh() {
+        m.p().stats.started.add(1);
+    }
     m.p().stats.finished.add(1);
     spawn::release_on_m(g, m);
 }

@@ -114,7 +114,7 @@ impl Caches {
 
     /// Takes back the stack of a goroutine that ended. One of another node is returned at once to the pool of that:
     /// started goroutines rarely leave their node, and a stack cached here would be missing there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_stack<'a>(
         &self,
         stack: Stack,

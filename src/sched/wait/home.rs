@@ -85,7 +85,7 @@ pub(crate) fn when_dispatched(m: &M, g: GRef) -> Option<usize> {
         }
         return other;
     }
-    if !is_home && g.is_fresh() && !g.has_stack() {
+    if !is_home && !g.has_stack() {
         // It gets its stack here.
         g.set_home(p.node_idx);
     } else if !is_home {

@@ -24,7 +24,8 @@
 //! | `unpark`, against `park_token`      | in a context, the commit reads the stack, so   |
 //! |                                     | the wait begins held ([`park_held`]): `unpark` |
 //! |                                     | spins                                          |
-//! | a future's waker, `park_polling`    | the commit reads the G's header only           |
+//! | a future's waker, `park_polling`,   | the commit reads the G's header only           |
+//! | `commit_off_stack`                  |                                                |
 //! | a context, by `cancel::end_wait`    | waits for the commit (`M::committing`)         |
 //! | the end of a run                    | waits for the commit                           |
 //! | a dump (`freeze_stack`)             | wakes no G; skips a G in a commit              |
@@ -253,20 +254,27 @@ pub(crate) unsafe fn commit(record: NonNull<Record>, g: GRef, m: &M) -> bool {
     let f = unsafe { record.as_ref().commit };
     if m.p().is_traced() {
         // SAFETY: as above.
-        unsafe { trace_park(record, m) };
+        trace_park(unsafe { record.as_ref().why }, m);
     }
     // SAFETY: as above.
     unsafe { f(record, g, m) }
 }
 
-/// # Safety
-///
-/// As [`commit`].
+/// As [`commit`], for a goroutine that has returned from its stack between two polls. `false` means
+/// that it was woken during the poll, and the caller is to queue it.
+pub(crate) fn commit_off_stack(g: GRef, m: &M) -> bool {
+    let why = Why::from(Reason::Future);
+    if m.p().is_traced() {
+        trace_park(why, m);
+    }
+    let wait = g.status.set_waiting(why, m.p().local.pace.now_ns());
+    chaos::pause(Point::Commit);
+    !g.token.is_there(WakeKind::Poll) || !g.status.wake(wait)
+}
+
 #[cold]
 #[inline(never)]
-unsafe fn trace_park(record: NonNull<Record>, m: &M) {
-    // SAFETY: by this function's contract the record lies on a stack at rest.
-    let why = unsafe { record.as_ref().why };
+fn trace_park(why: Why, m: &M) {
     m.p().trace(EventKind::Park, why.reason(), 0, 0);
 }
 
@@ -362,12 +370,17 @@ fn park_until_token(g: GRef, until_ns: u64, chain: ScopeChain) {
 pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
     cancel_point()?;
     while !g.token.take(WakeKind::Poll) {
-        park(Reason::Future, move |g, _, _| {
-            !g.token.is_there(WakeKind::Poll)
-        });
+        park_for_poll();
         cancel_point()?;
     }
     Ok(())
+}
+
+/// Parks until a waker of this goroutine gives the poll token, or the run ends.
+pub(crate) fn park_for_poll() {
+    park(Reason::Future, move |g, _, _| {
+        !g.token.is_there(WakeKind::Poll)
+    });
 }
 
 /// Counts a timer whose goroutine was woken before it expired: see `Timers::note_stale`.

@@ -8,11 +8,12 @@ use windlass_topology::Topology;
 
 use super::completion;
 use super::handoff::Section;
+use super::park;
 use super::points::{self, Cancelled};
 use super::wake;
 use crate::g::coro::Coro;
 use crate::g::details::{Details, Label};
-use crate::g::header::{self, GRef, Spawn};
+use crate::g::header::{self, Body, GRef, Spawn};
 use crate::g::slab;
 use crate::g::stack::Stack;
 use crate::loom::Ordering;
@@ -114,7 +115,7 @@ pub(crate) fn release_on_m(g: GRef, m: &M) {
 #[track_caller]
 pub(crate) fn spawn<F, T>(f: F, options: Options, site: &'static Location<'static>) -> TaskRef
 where
-    F: FnOnce() -> T,
+    F: Body<T>,
 {
     let Some(m) = current::m() else { off_runtime() };
     let Some(section) = Section::enter() else {
@@ -271,10 +272,12 @@ fn bind_early(m: &M, g: GRef) {
     }
 }
 
-/// Prepares the first run of `g`, which belongs to the caller, on a new stack.
+/// Prepares the first run of `g`, which belongs to the caller, on a new stack, or its next poll.
 #[inline]
 pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
-    m.p().stats.started.add(1);
+    if g.is_fresh() {
+        m.p().stats.started.add(1);
+    }
     race::renew(|| stack.span());
     let coro = Coro::new(stack, move |out, m| {
         g.set_out(out);
@@ -285,18 +288,54 @@ pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
     unsafe { *g.coro() = Some(coro) };
 }
 
-/// The first and last frame of a goroutine. Never unwinds.
+/// The first and last frame of a goroutine. Never unwinds. If it has not ended, it waits without a stack from
+/// here on.
 #[inline(always)]
 fn entry(g: GRef) {
-    let ending = points::is_cancelled();
-    let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
-    // SAFETY: this is the goroutine's first run, on its stack.
-    unsafe { header::run(g, cancelled) };
+    if !(run(g) || g.is_locked() && run_on_stack(g)) {
+        return leave_stack(g);
+    }
     end(g);
-    Section::enter()
+    enter_for_good();
+    race::ends();
+}
+
+#[inline(never)]
+fn leave_stack(g: GRef) {
+    enter_for_good();
+    g.set_off_stack();
+    race::switches_out(g.as_ptr());
+}
+
+/// Enters the scheduler for the last time on this stack: the M continues there.
+#[inline(always)]
+fn enter_for_good() {
+    Section::enter_to(true)
         .expect("a goroutine that does not unwind has or gets a P")
         .stay();
-    race::ends();
+}
+
+/// Runs the goroutine on its stack, the caller's: its closure, or a poll. `true` if it has ended.
+#[inline(always)]
+fn run(g: GRef) -> bool {
+    let ending = points::is_cancelled();
+    let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
+    // SAFETY: the goroutine is Running, on its stack, and has not ended.
+    unsafe { header::run(g, cancelled) }
+}
+
+/// As [`run`], for a goroutine that has locked its thread in a poll: it keeps its stack while it
+/// waits for the next, as long as it keeps the thread.
+#[cold]
+#[inline(never)]
+fn run_on_stack(g: GRef) -> bool {
+    while g.is_locked() {
+        park::park_for_poll();
+        if run(g) {
+            return true;
+        }
+    }
+    false
 }
 
 /// As [`spawn`], for a given node: the header is allocated there, and the goroutine is queued
@@ -415,7 +454,7 @@ pub(crate) fn spawn_foreign<F, T>(
     site: &'static Location<'static>,
 ) -> TaskRef
 where
-    F: FnOnce() -> T,
+    F: Body<T>,
 {
     // Counted before the phase is read: either the end of a run sees the count, or this thread sees
     // the phase.
@@ -436,7 +475,7 @@ where
     TaskRef(g)
 }
 
-fn make<F: FnOnce() -> T, T>(
+fn make<F: Body<T>, T>(
     sched: &Sched,
     home: usize,
     is_bound: bool,
@@ -497,7 +536,7 @@ fn describe(
 #[cold]
 fn refuse<F, T>(sched: &Sched, f: F, options: Options, site: &'static Location<'static>) -> TaskRef
 where
-    F: FnOnce() -> T,
+    F: Body<T>,
 {
     let g = make(sched, 0, false, 0, f, options, site);
     g.status.set_runnable();

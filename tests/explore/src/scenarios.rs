@@ -1,12 +1,14 @@
 //! The scenarios: each scenario is a whole program, as small as it can be and still have its
 //! race. It fails by a panic, a deadlock, or what the oracle finds.
 
+use std::future::{pending, poll_fn};
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use windlass::channel::{bounded, never, select, unbounded};
+use windlass::channel::{Sender, bounded, never, select, unbounded};
 use windlass::context::Context;
 use windlass::explore::{Scenario, advance, draw, spawn_thread};
 use windlass::io::RecvBuf;
@@ -14,7 +16,7 @@ use windlass::net::{TcpListener, TcpStream};
 use windlass::sync::{Condvar, Mutex, Semaphore};
 use windlass::task::{self, lock_thread};
 use windlass::topology::Topology;
-use windlass::{Builder, Runtime, blocking, join, offload, sleep, spawn, yield_now};
+use windlass::{Builder, Runtime, blocking, future, join, offload, sleep, spawn, yield_now};
 
 macro_rules! scenarios {
     ($($(#[doc = $what:literal])+ $name:ident,)*) => {
@@ -31,6 +33,8 @@ scenarios! {
     spawn_from_outside,
     /// Tokens given before, in and after a park, with a deadline.
     park_unpark,
+    /// Futures are woken before, in and after their polls, and the run ends while others wait.
+    futures,
     /// Tokens given to parks inside a context, whose frames go when they return.
     unpark_in_context,
     /// Contexts end waits while threads come and go.
@@ -190,6 +194,39 @@ fn park_unpark() {
             yields(draw(3));
         }
         parker.join().unwrap();
+    });
+}
+
+/// Makes two polls that find nothing, and lets others wake it as often.
+fn polled(wakers: Sender<Waker>) -> impl Future<Output = ()> + Send {
+    let mut left = 2;
+    poll_fn(move |cx| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        wakers.send(cx.waker().clone()).unwrap();
+        yields(draw(2));
+        Poll::Pending
+    })
+}
+
+fn futures() {
+    let rt = runtime(2);
+    rt.run(|| {
+        drop(future::spawn(pending::<()>()));
+        drop(future::spawn(poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        })));
+        let (tx, rx) = unbounded::<Waker>();
+        let all: Vec<_> = (0..2).map(|_| future::spawn(polled(tx.clone()))).collect();
+        drop(tx);
+        let others = rx.clone();
+        let join = spawn_thread(move || others.into_iter().for_each(Waker::wake));
+        rx.into_iter().for_each(Waker::wake);
+        all.into_iter().for_each(|g| g.join().unwrap());
+        blocking(join);
     });
 }
 

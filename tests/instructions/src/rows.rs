@@ -1,7 +1,9 @@
 //! The hot paths: each row repeats one of them.
 
+use std::future::poll_fn;
 use std::hint::black_box;
 use std::io::{Read, Write};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use windlass::channel;
@@ -9,7 +11,7 @@ use windlass::fs;
 use windlass::net::{TcpListener, TcpStream};
 use windlass::sync::Mutex;
 use windlass::time::sleep_until;
-use windlass::{Builder, spawn, task, yield_now};
+use windlass::{Builder, future, spawn, task, yield_now};
 
 /// A hot path.
 pub(crate) struct Row {
@@ -37,6 +39,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("spawn and join 100", 100, spawn_and_join_100),
     row("yield, 10 goroutines", 5_000, yield_among_10),
     row("ping-pong by park and unpark", 5_000, park_and_unpark),
+    row("future, wake and poll", 5_000, future_woken),
     row("unbuffered channel, round trip", 5_000, unbuffered),
     row("buffered channel, send and receive", 10_000, buffered),
     row("mutex, uncontended", 20_000, mutex_alone),
@@ -66,6 +69,23 @@ fn spawn_and_join(times: u64) {
     for i in 0..times {
         let sum = spawn(move || black_box(i)).join();
         black_box(sum.expect("it does not panic"));
+    }
+}
+
+/// A future that was spawned is woken and polled, and the main goroutine goes on.
+fn future_woken(times: u64) {
+    let (sender, receiver) = channel::bounded(1);
+    let mut sender = Some(sender);
+    drop(future::spawn(poll_fn(move |cx| {
+        if let Some(sender) = sender.take() {
+            sender.send(cx.waker().clone()).expect("it is awaited");
+        }
+        Poll::<()>::Pending
+    })));
+    let waker: Waker = receiver.recv().expect("it is sent");
+    for _ in 0..times {
+        waker.wake_by_ref();
+        yield_now();
     }
 }
 
