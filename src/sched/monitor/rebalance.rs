@@ -95,7 +95,7 @@ impl Sched {
                 // It would find nothing that it may take.
                 continue;
             }
-            self.wake_spinner(other, Some(&self.ps[node.ps.start]));
+            self.wake_spinner(other, Some(&self.ps[node.ps.start]), 1);
             wanted -= 1;
         }
     }

@@ -172,6 +172,15 @@ pub(crate) fn whom_to_wake<N>(
     }
 }
 
+/// Idle Ps of a node that wake one after the other: that takes 5 µs for each.
+const MOST_IN_A_CHAIN: usize = 8;
+
+/// Whether an M that stops spinning, and leaves `n_waiting` goroutines for others, wakes two Ms.
+/// Else only the last one to stop wakes one.
+pub(crate) fn wakes_two(n_waiting: usize, n_idle: impl FnOnce() -> usize) -> bool {
+    n_waiting >= 2 && n_idle() > MOST_IN_A_CHAIN
+}
+
 /// Whether one more M may spin: at most half of a node's busy Ps do.
 pub(crate) fn may_spin(n_spinning: usize, n_busy: usize) -> bool {
     2 * n_spinning < n_busy
@@ -316,6 +325,13 @@ mod tests {
         assert_eq!(wake(4, &[1, 2]), Wake::Nobody);
         assert_eq!(wake(5, &[1, 2]), Wake::Other(1));
         assert_eq!(wake(5, &[]), Wake::Nobody);
+    }
+
+    #[test]
+    fn many_idle_ps_wake_in_a_tree() {
+        assert!(wakes_two(2, || MOST_IN_A_CHAIN + 1));
+        assert!(!wakes_two(2, || MOST_IN_A_CHAIN));
+        assert!(!wakes_two(1, || panic!("not asked")));
     }
 
     #[test]

@@ -10,9 +10,10 @@
 //! run dry since. It never reads any other queue.
 //!
 //! The numbers are slightly stale. A P *publishes* the length of its queue when it reads the clock
-//! anyway (every 10 µs), when its queue runs dry, and when it queues work while some P is idle;
-//! sysmon publishes for Ps stuck in one goroutine. The numbers decide where to search, never
-//! whether a P may sleep on its own node: that is `idle`'s protocol.
+//! anyway (every 10 µs), when its queue runs dry, and when it queues work while some P is idle and
+//! the length has passed a power of two: a goroutine that spawns thousands would else take the line
+//! from the thieves at each of them. Sysmon publishes for Ps stuck in one goroutine. The numbers
+//! decide where to search, never whether a P may sleep on its own node: that is `idle`'s protocol.
 //!
 //! There are two races, both modelled with loom. In the first, two threads publish for one P: its
 //! holder, and a thief that has found its queue empty. Each changes the length and then the bit,
@@ -221,6 +222,13 @@ impl Published {
     pub(crate) fn publish(&self, at: usize, len: usize, node: &Summary) -> bool {
         let len = len as u32;
         self.len.load(Ordering::Relaxed) != len && self.change(at, len, node)
+    }
+
+    /// Whether a power of two lies between `len` and the published length.
+    #[inline]
+    pub(crate) fn is_far_from(&self, len: usize) -> bool {
+        let published = self.len.load(Ordering::Relaxed);
+        published.leading_zeros() != (len as u32).leading_zeros()
     }
 
     #[cold]

@@ -56,7 +56,7 @@ fn loom_publishing_against_falling_asleep_on_another_node() {
             let n = Arc::clone(&n);
             thread::spawn(move || {
                 // A node whose Ps are all busy: one sleeper is woken.
-                if n.p.publish(0, 1, &n.line) && n.idle.begin_wake() {
+                if n.p.publish(0, 1, &n.line) && n.idle.begin_wake(1) {
                     match n.idle.claim(0) {
                         true => drop(n.word.notify()),
                         false => drop(n.idle.stop_spinning()),

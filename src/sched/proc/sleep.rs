@@ -5,6 +5,7 @@ use super::remote;
 use crate::g::stack::AGE_NS;
 use crate::loom::Ordering;
 use crate::loom::native::futex;
+use crate::sched::numa::policy;
 use crate::sched::queue::idle;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
@@ -12,7 +13,8 @@ use crate::sched::types::state::{Phase, Sched};
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 
-/// An M that found work stops spinning; the last one to do so wakes another if there is more work.
+/// An M that found work stops spinning. The last one to do so wakes another if there is more work; each wakes two if
+/// it leaves several goroutines beside many idle Ps.
 #[cold]
 pub(crate) fn stop_spinning(m: &M) {
     if !m.spinning.replace(false) {
@@ -25,7 +27,12 @@ pub(crate) fn stop_spinning(m: &M) {
     }
     let was_last = node.idle.stop_spinning();
     chaos::pause(Point::Unspin);
-    if was_last && (!p.runq.is_ring_empty() || has_queued_work_for(sched, p) || has_own_work(p)) {
+    let n_waiting = p.runq.len() + node.queue.len();
+    if policy::wakes_two(n_waiting, || node.idle.n_idle()) {
+        for _ in 0..2 {
+            sched.wake_spinner(node, Some(p), n_waiting as u32);
+        }
+    } else if was_last && (n_waiting != 0 || has_queued_work_for(sched, p) || has_own_work(p)) {
         sched.wake_in(node, Some(p));
     }
 }

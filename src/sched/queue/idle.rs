@@ -3,7 +3,8 @@
 //! An M that finds no work may *spin* (search again for a while) or *sleep* (in its ring or on its
 //! P's word). A thread that makes work wakes at most one M, and only if none spins: the spinner
 //! will find the work, and on finding it wakes the next M. So wake-ups chain while there is work,
-//! and stop when there is none.
+//! and stop when there is none. On a node with many idle Ps an M that leaves two goroutines or more
+//! wakes two Ms, also while others spin (`policy::wakes_two`): a tree in place of the chain.
 //!
 //! | pusher                              | M going to sleep                      |
 //! |-------------------------------------|---------------------------------------|
@@ -83,16 +84,22 @@ impl IdleSet {
         self.idle.remove(at)
     }
 
-    /// The pusher's steps 3 and 4. With `true` the caller must claim and notify an idle P, or call
-    /// [`IdleSet::stop_spinning`] if there is none.
+    /// The pusher's steps 3 and 4, for which `most` is 1: nothing is begun if so many Ms spin. With
+    /// `true` the caller must claim and notify an idle P, or call [`IdleSet::stop_spinning`] if there
+    /// is none.
     #[must_use]
-    pub(crate) fn begin_wake(&self) -> bool {
-        self.n_spinning.load(Ordering::SeqCst) == 0
-            && self.idle.any()
-            && self
-                .n_spinning
-                .compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok()
+    pub(crate) fn begin_wake(&self, most: u32) -> bool {
+        let mut n = self.n_spinning.load(Ordering::SeqCst);
+        while n < most && self.idle.any() {
+            let counted =
+                self.n_spinning
+                    .compare_exchange(n, n + 1, Ordering::SeqCst, Ordering::SeqCst);
+            match counted {
+                Ok(_) => return true,
+                Err(now) => n = now,
+            }
+        }
+        false
     }
 
     /// Counts one more spinner unconditionally: a notified M counts as one, also where it is

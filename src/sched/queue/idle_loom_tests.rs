@@ -36,7 +36,12 @@ impl Node {
 
     /// As `Sched::wake_in` does.
     fn wake(&self) {
-        if self.idle.begin_wake() {
+        self.wake_below(1);
+    }
+
+    /// As `Sched::wake_spinner` does.
+    fn wake_below(&self, most: u32) {
+        if self.idle.begin_wake(most) {
             if self.idle.claim(0) {
                 self.sent.with_mut(|_| {});
                 let _ = self.word.notify();
@@ -145,5 +150,28 @@ fn loom_push_against_the_last_spinner() {
             node.word.is_notified(),
             "work lies in a queue and nobody looks"
         );
+    });
+}
+
+/// An M that has found work and leaves more wakes another while a third stops spinning: one wake comes, and is counted
+/// once.
+#[test]
+fn loom_a_wake_beside_spinners_against_the_last_of_them() {
+    models::run(|| {
+        let node = Node::new();
+        node.word.prepare(ON_FUTEX);
+        node.idle.go_idle(0, false);
+        count_idle(&node.n_idle);
+        assert!(node.idle.begin_spinning(4) && node.idle.begin_spinning(4));
+        node.work.store(1, Ordering::Release);
+        let other = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.stops_spinning())
+        };
+        node.idle.stop_spinning();
+        node.wake_below(2);
+        other.join().unwrap();
+        assert!(node.word.is_notified());
+        assert_eq!(node.idle.n_spinning(), 1);
     });
 }

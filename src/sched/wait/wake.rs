@@ -282,7 +282,7 @@ impl Sched {
         chaos::pause(Point::Push);
         let node = self.node_of(p);
         if idle::any_idle_after_push(&self.n_idle) {
-            if p.is_numa() {
+            if p.is_numa() && p.published.is_far_from(p.runq.len()) {
                 self.publish(p);
             }
             self.wake_in(node, Some(p));
@@ -318,14 +318,15 @@ impl Sched {
             .filter(|n| n.idle.n_spinning() == 0 && n.idle.any_idle());
         match policy::whom_to_wake(here, backlog, others) {
             Wake::Nobody => {}
-            Wake::Here => self.wake_spinner(node, near),
-            Wake::Other(other) => self.wake_spinner(other, near),
+            Wake::Here => self.wake_spinner(node, near, 1),
+            Wake::Other(other) => self.wake_spinner(other, near, 1),
         }
     }
 
-    pub(crate) fn wake_spinner(&self, node: &Node, near: Option<&P>) {
+    /// Wakes the idle P of `node` that is nearest to `near`, unless `most` Ms spin there.
+    pub(crate) fn wake_spinner(&self, node: &Node, near: Option<&P>, most: u32) {
         let mut from = near;
-        while node.idle.begin_wake() {
+        while node.idle.begin_wake(most) {
             chaos::pause(Point::Notify);
             if let Some(p) = self.claim_idle(node, from.take()) {
                 if let Some(near) = near {

@@ -77,7 +77,7 @@ fn chosen() -> ExitCode {
                 }
             }
             if is_wanted(&settings.workload, "burst") {
-                show_burst(model);
+                show_burst(model, settings.lines);
             }
         }
     }
@@ -190,28 +190,42 @@ fn curve(model: &Model, workload: &Workload, settings: &Settings) {
         last = Some((n_ps, run));
     }
     if let Some((n_ps, run)) = last {
-        show_lines(&run, n_ps, settings.lines);
+        show_lines(&run.report, run.outcome.ns * n_ps as u64, settings.lines);
     }
 }
 
-fn show_burst(model: &Model) {
+fn show_burst(model: &Model, n_lines: usize) {
     let topology = model.topology();
     let n_ps = topology.pus().len();
     let machine = model.machine(&topology);
-    let program = move || burst(&build(Builder::new().processors(n_ps).topology(topology)));
-    let ((ns, n_cpus), ..) = simulate(machine, program);
+    let program = move || {
+        let burst = burst(&build(Builder::new().processors(n_ps).topology(topology)));
+        (burst, report())
+    };
+    let ((burst, report), ..) = simulate(machine, program);
+    let us = |ns: u64| ns as f64 / 1e3;
+    let at_work = |part: usize| burst.begun_ns.get(n_ps * part / 4 - 1);
+    let at_work =
+        |part| at_work(part).map_or("never".to_owned(), |&ns| format!("{:.0} µs", us(ns)));
     println!(
-        "\nburst on {}: {n_cpus} of {n_ps} Ps are at work {:.0} µs after the first of 10,000 spawns",
+        "\nburst on {}: a half, three quarters and all of {n_ps} Ps are at work after {}, {}, {}; {} at last; \
+         spawned after {:.0} µs, ended after {:.0}",
         model.name,
-        ns as f64 / 1e3
+        at_work(2),
+        at_work(3),
+        at_work(4),
+        burst.begun_ns.len(),
+        us(burst.spawned_ns),
+        us(burst.ended_ns)
     );
+    show_lines(&report, burst.ended_ns * n_ps as u64, n_lines);
 }
 
 /// The dearest lines, and the dearest places in the source: of many lines that one field has, each may be cheap.
-fn show_lines(run: &Run, n_ps: usize, n: usize) {
-    let all_ps = run.outcome.ns as f64 * 1e3 * n_ps as f64;
+fn show_lines(report: &Report, all_ns: u64, n: usize) {
+    let all_ps = all_ns as f64 * 1e3;
     let share = |ps: u64| 100.0 * ps as f64 / all_ps;
-    for (at, line) in run.report.lines.iter().take(n).enumerate() {
+    for (at, line) in report.lines.iter().take(n).enumerate() {
         println!(
             "  line {}: {:>5.2} % of all time, {} transfers, {:.0} µs of waiting: {}",
             at + 1,
@@ -221,7 +235,7 @@ fn show_lines(run: &Run, n_ps: usize, n: usize) {
             names(line)
         );
     }
-    for ((file, line, column), ps, transfers) in places(&run.report).into_iter().take(n) {
+    for ((file, line, column), ps, transfers) in places(report).into_iter().take(n) {
         println!(
             "  field {}: {:>5.2} % of all time, {transfers} transfers at {file}:{line}",
             receiver(file, line, column),

@@ -184,28 +184,47 @@ const BURST: u64 = 10_000;
 #[cfg(explore)]
 const BURST_WORK: Duration = Duration::from_micros(50);
 
-/// Spawns 10,000 goroutines into an idle machine; gives the time in ns from the first spawn until all CPUs on which
-/// goroutines run are at work, and the number of those.
+/// A burst: times in ns since its first spawn.
 #[cfg(explore)]
-pub(crate) fn burst(rt: &Runtime) -> (u64, usize) {
+#[derive(Debug)]
+pub(crate) struct Burst {
+    /// All goroutines are spawned.
+    pub(crate) spawned_ns: u64,
+    /// The first goroutine on each CPU begins, in order of time. The first of all is the one that spawns.
+    pub(crate) begun_ns: Vec<u64>,
+    /// All goroutines have ended.
+    pub(crate) ended_ns: u64,
+}
+
+/// Spawns 10,000 goroutines into an idle machine.
+#[cfg(explore)]
+pub(crate) fn burst(rt: &Runtime) -> Burst {
     rt.run(|| {
         // All Ms fall asleep.
         sleep(Duration::from_millis(20));
+        forget_costs();
         let begin_ns = now_ns();
-        // The one that spawns is at work from the beginning.
-        let mut first = std::collections::BTreeMap::from([(current_cpu(), begin_ns)]);
-        let work = || {
-            let seen = (current_cpu(), now_ns());
+        let mut first = std::collections::BTreeMap::from([(current_cpu(), 0)]);
+        let work = move || {
+            let seen = (current_cpu(), now_ns() - begin_ns);
             charge(BURST_WORK);
             seen
         };
         let all: Vec<_> = (0..BURST).map(|_| spawn(work)).collect();
+        let spawned_ns = now_ns() - begin_ns;
+        let mut ended_ns = 0;
         for g in all {
             let (cpu, at_ns) = g.join().expect("it ends");
             let seen_ns = first.entry(cpu).or_insert(at_ns);
             *seen_ns = at_ns.min(*seen_ns);
+            ended_ns = ended_ns.max(at_ns + BURST_WORK.as_nanos() as u64);
         }
-        let last_ns = first.values().max().copied().unwrap_or(begin_ns);
-        (last_ns - begin_ns, first.len())
+        let mut begun_ns: Vec<_> = first.into_values().collect();
+        begun_ns.sort_unstable();
+        Burst {
+            spawned_ns,
+            begun_ns,
+            ended_ns,
+        }
     })
 }
