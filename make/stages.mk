@@ -4,17 +4,18 @@
 # tests takes.
 test-modes test-long test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = off
 
+# Tests wait for most of their time, so what only computes runs beside them.
 test-first: setup clients ## all tests once, and explored schedules
-	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run && $(CARGO) test -p windlass-topology --no-run)
-	$(call stage,tests,$(MAKE) --no-print-directory test-dev)
-	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
+	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run)
+	$(call stage,tests,scripts/beside.sh "$(MAKE) test-programs" "$(MAKE) explore-short test-docs")
 
 # In release: thread-locals over a stack switch.
 OPTIMISED_TESTS := sched/migration sched/blocking task/task task/lock_thread
+OPTIMISED = $(CARGO) test --release $(RELEASE_PACKAGES)
 test-modes: setup ## the same programs over epoll and with one seed of disorder; what an optimiser could break
-	$(call stage,tests over epoll,$(MAKE) --no-print-directory test-epoll)
-	$(call stage,tests with disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
-	$(call stage,optimised tests,$(CARGO) test --release $(RELEASE_PACKAGES) $(call tests,$(OPTIMISED_TESTS)))
+	$(call stage,tests over epoll and with disorder,scripts/beside.sh "$(MAKE) test-epoll test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS))" \
+		"$(OPTIMISED) $(call test_programs,$(OPTIMISED_TESTS)) --no-run")
+	$(call stage,optimised tests,$(OPTIMISED) $(call tests,$(OPTIMISED_TESTS)))
 
 # Simulations of many seeds. One set of packages, so that all of them are one build.
 KERNEL_SEEDS ?= 10000
@@ -34,8 +35,12 @@ test-long: setup ## what is long and rare
 	$(call stage,packages,$(MAKE) --no-print-directory package)
 	$(call stage,suites,$(MAKE) --no-print-directory suites)
 
-test-dev: setup ## all tests in the dev profile, and the doc tests
+test-dev: test-programs test-docs ## all tests in the dev profile, and the doc tests
+
+test-programs: setup ## the tests of the runtime in the dev profile
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests
+
+test-docs: setup ## the doc tests, and the tests of the topology and of the mutants
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --doc
 	$(CARGO) test -p windlass-topology
 	$(CARGO) test -p windlass-mutants
