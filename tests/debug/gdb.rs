@@ -395,7 +395,7 @@ fn damaged_memory_is_named() {
             "gdb::waits_for_a_message\n",
         ],
     );
-    let n_listed = text.matches("5 goroutines: ").count();
+    let n_listed = text.matches("6 goroutines: ").count();
     let n_unlisted = text.matches("no goroutines\n").count();
     assert_eq!((n_listed, n_unlisted), (2, 3), "{text}");
 }
