@@ -126,7 +126,7 @@ impl DirEntry {
             Entry::Kernel { entry, is_remote } => {
                 choose(*is_remote, || entry.metadata()).map(Metadata::from)
             }
-            Entry::Memory(entry) => entry.metadata().map(Metadata::from),
+            Entry::Memory(entry) => entry.metadata().map(Metadata::of_simulation),
         }
     }
 

@@ -183,7 +183,7 @@ impl File {
     ///
     /// See [`File::set_len`].
     pub fn metadata(&self) -> io::Result<Metadata> {
-        on_simulated_file!(self.0, file => super::memory::InMemory::new(file.metadata()?).map(Metadata::from));
+        on_simulated_file!(self.0, file => super::memory::InMemory::new(file.metadata()?).map(Metadata::of_simulation));
         self.0.call(|| self.0.file.metadata()).map(Metadata::from)
     }
 

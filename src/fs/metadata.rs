@@ -208,8 +208,9 @@ fields! {
     blocks st_blocks: u64;
 }
 
-impl From<InMemory> for Metadata {
-    fn from(memory: InMemory) -> Metadata {
+impl Metadata {
+    /// Not `From`, which the crate's users would see with the type.
+    pub(super) fn of_simulation(memory: InMemory) -> Metadata {
         Metadata(Source::Memory(Box::new(memory)))
     }
 }

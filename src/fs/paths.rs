@@ -207,7 +207,7 @@ pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// ```
 pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let path = path.as_ref();
-    on_simulated_disk!(disk => super::memory::InMemory::new(disk.metadata(path, true)?).map(Metadata::from));
+    on_simulated_disk!(disk => super::memory::InMemory::new(disk.metadata(path, true)?).map(Metadata::of_simulation));
     at_path(path, || fs::metadata(path)).map(Metadata::from)
 }
 
@@ -226,7 +226,7 @@ pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 /// See [`symlink`].
 pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let path = path.as_ref();
-    on_simulated_disk!(disk => super::memory::InMemory::new(disk.metadata(path, false)?).map(Metadata::from));
+    on_simulated_disk!(disk => super::memory::InMemory::new(disk.metadata(path, false)?).map(Metadata::of_simulation));
     at_path(path, || fs::symlink_metadata(path)).map(Metadata::from)
 }
 
