@@ -80,7 +80,7 @@ RACE_TESTS ?= sync channel context task io debug net
 NOT_UNDER_RACE := a_hammered_lock recursion_deeper_than_a_stack contexts_around_a_deep_recursion a_run_ends_with_reads_and_opens_that_wait \
 	children_of_libc_are_not_pinned threads_and_children_of_std_are_not_pinned programs_inherit_nothing_of_the_thread \
 	ten_thousand_connections a_hundred_thousand_goroutines a_scope_of_std_is_named one_that_blocks_its_thread_is_named \
-	a_waiting_future_has_little_memory
+	a_waiting_future_has_little_memory a_poll_that_gets_no_stack_ends_with_the_reason
 RACE = toolchain=$$(scripts/toolchain.sh race) && WINDLASS_TEST_HANG_SECONDS=600 \
 	$(CARGO) +$$toolchain test -p windlass --features race,sim --target x86_64-unknown-linux-gnutsan \
 	--target-dir $(TARGET_DIR)/race $(1)
