@@ -2,7 +2,7 @@
 //!
 //! That is the kernel: every libc call that windlass makes, with its contract. A function returns `io::Result`
 //! where the caller can act on the error, and a plain value where failure is impossible or harmless (the comment
-//! then says so). And it is ThreadSanitizer, which is told of goroutines ([`race`]).
+//! then says so). [`race`] tells ThreadSanitizer which goroutine a thread runs.
 //!
 //! Nothing here knows goroutines, or schedules. Time is virtual in a simulated run (feature `sim`), and under
 //! `cfg(explore)` the explorer's kernel takes the place of some calls.

@@ -123,13 +123,19 @@ pub fn is_ignored(signal: libc::c_int) -> bool {
     now.sa_sigaction == libc::SIG_IGN
 }
 
+/// Sends a signal to thread `tid` of this process; `false` if there is no such thread.
+pub fn send_to_thread(tid: i32, signal: libc::c_int) -> bool {
+    // SAFETY: takes plain integers; the process's own id is not that of another process.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) == 0 }
+}
+
 /// Calls the handler that was installed before ours; `false` if there was none.
 ///
 /// # Safety
 ///
 /// The caller is a handler of `signal` and passes the arguments that the kernel gave it; `before`
 /// is from `sigaction`.
-unsafe fn call_handler(
+pub unsafe fn call_handler(
     before: &libc::sigaction,
     signal: libc::c_int,
     info: *mut libc::siginfo_t,

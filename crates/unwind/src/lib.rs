@@ -4,7 +4,6 @@
 //! the names from the debug information. Both are most of what a small program builds, so windlass depends on
 //! this crate only with its feature `backtrace`.
 
-mod sys;
 mod modules;
 mod sample;
 mod walk;

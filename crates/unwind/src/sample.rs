@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::sys;
+use windlass_sys::{errno, futex, sched, signal as handlers};
+
 use super::walk::Registers;
 
 /// The most words copied from a stack: its innermost frames.
@@ -146,7 +147,7 @@ pub fn take(tid: i32, patience_ns: u64) -> Result<Option<Sample>, Unanswered> {
     desk.tid.store(tid, Ordering::Relaxed);
     let wanted = (desk.state.load(Ordering::Relaxed) & !(NEXT - 1)).wrapping_add(NEXT) | WANTED;
     desk.state.store(wanted, Ordering::Release);
-    let answered = sys::signal_thread(tid, libc::SIGURG) && desk.wait(wanted, patience_ns);
+    let answered = handlers::send_to_thread(tid, libc::SIGURG) && desk.wait(wanted, patience_ns);
     let sample = answered.then(|| desk.read()).ok_or(Unanswered);
     let idle = wanted & !(NEXT - 1);
     let given_up = desk
@@ -159,7 +160,7 @@ pub fn take(tid: i32, patience_ns: u64) -> Result<Option<Sample>, Unanswered> {
             if state & (NEXT - 1) != TAKING {
                 break;
             }
-            sys::wait(&desk.state, state, 10_000);
+            futex::wait(&desk.state, state, 10_000);
         }
         desk.state.store(idle, Ordering::Relaxed);
     }
@@ -181,7 +182,7 @@ impl Desk {
             }
             // While the copy is being taken, the request cannot be withdrawn.
             let ns = (left.as_nanos() as u64).max(20_000);
-            sys::wait(&self.state, state, ns);
+            futex::wait(&self.state, state, ns);
         }
     }
 
@@ -228,7 +229,7 @@ impl Desk {
     /// In the handler: answers, if the request is for this thread.
     fn answer(&self, context: *mut libc::c_void) -> bool {
         let wanted = self.state.load(Ordering::Acquire);
-        if wanted & (NEXT - 1) != WANTED || self.tid.load(Ordering::Relaxed) != sys::gettid() {
+        if wanted & (NEXT - 1) != WANTED || self.tid.load(Ordering::Relaxed) != sched::gettid() {
             return false;
         }
         let taking = wanted - WANTED + TAKING;
@@ -249,7 +250,7 @@ impl Desk {
             self.copy(registers[1], seen.span.clone());
         });
         self.state.store(taking - TAKING + DONE, Ordering::Release);
-        sys::wake_one(&self.state);
+        futex::wake_one(&self.state);
         true
     }
 
@@ -312,14 +313,14 @@ extern "C" fn on_urgent(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    let errno = sys::errno();
+    let errno = errno::location();
     // SAFETY: the address is that of the calling thread's errno.
     let before = unsafe { *errno };
     if let Some(desk) = DESK.get()
         && !desk.answer(context)
     {
         // SAFETY: the handler is called as the kernel would have called it.
-        unsafe { sys::call_handler(&desk.before, signal, info, context) };
+        unsafe { handlers::call_handler(&desk.before, signal, info, context) };
     }
     // SAFETY: as above. The interrupted code may be about to read it.
     unsafe { *errno = before };
@@ -368,7 +369,7 @@ mod tests {
                 let mark = 0x5eed_5eed_usize;
                 let at = (&raw const mark).expose_provenance();
                 *SPAN.lock().unwrap() = Some(at - 1024..at + size_of::<usize>());
-                ready.store(sys::gettid(), Ordering::Release);
+                ready.store(sched::gettid(), Ordering::Release);
                 while done.load(Ordering::Acquire) == 0 {
                     std::hint::black_box(&mark);
                 }
