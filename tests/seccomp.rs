@@ -310,6 +310,25 @@ fn may_start_no_more(rt: &Runtime) {
     }
 }
 
+/// A goroutine that waits in the poller of the caller's P for a byte, and the socket to write it to.
+fn read_one() -> (windlass::task::JoinHandle<()>, UnixStream) {
+    let (mut a, b) = UnixStream::pair().unwrap();
+    let reader = spawn(move || a.read_exact(&mut [0]).unwrap());
+    windlass::yield_now();
+    windlass::yield_now();
+    (reader, b)
+}
+
+/// Blocks until a P has been retaken: that of the caller, if the others have none to lose.
+fn block_until_retaken(rt: &Runtime) {
+    let before = rt.metrics().retakes;
+    windlass::blocking(|| {
+        while rt.metrics().retakes == before {
+            std::thread::sleep(SHORT);
+        }
+    });
+}
+
 /// Of the Ps that wait for a thread the one whose operations are in flight comes first.
 #[test]
 fn a_runtime_that_may_start_no_more_threads_does_its_io() {
@@ -323,22 +342,13 @@ fn a_runtime_that_may_start_no_more_threads_does_its_io() {
     let rt = runtime(2);
     rt.run(|| {
         may_start_no_more(&rt);
-        let n_retakes = || rt.metrics().retakes;
         let (ends, is_over) = std::sync::mpsc::channel::<()>();
         let blocks = spawn(move || windlass::blocking(|| is_over.recv()));
-        while n_retakes() == 0 {
+        while rt.metrics().retakes == 0 {
             windlass::sleep(SHORT);
         }
-        let before = n_retakes();
-        let (mut a, mut b) = UnixStream::pair().unwrap();
-        let reader = spawn(move || a.read_exact(&mut [0]).unwrap());
-        windlass::yield_now();
-        windlass::yield_now();
-        windlass::blocking(|| {
-            while n_retakes() == before {
-                std::thread::sleep(SHORT);
-            }
-        });
+        let (reader, mut b) = read_one();
+        block_until_retaken(&rt);
         b.write_all(&[1]).unwrap();
         let written = Instant::now();
         while !reader.is_finished() {
@@ -364,31 +374,18 @@ fn a_thread_that_sleeps_at_one_p_serves_the_io_of_another() {
     let rt = runtime(2);
     rt.run(|| {
         may_start_no_more(&rt);
-        let n_retakes = || rt.metrics().retakes;
-        let read_one = || {
-            let (mut a, b) = UnixStream::pair().unwrap();
-            let reader = spawn(move || a.read_exact(&mut [0]).unwrap());
-            windlass::yield_now();
-            windlass::yield_now();
-            (reader, b)
-        };
-        let before = n_retakes();
+        let before = rt.metrics().retakes;
         let (ends, is_over) = std::sync::mpsc::channel::<()>();
         let blocks = spawn(move || {
             let first = read_one();
             windlass::blocking(|| is_over.recv()).unwrap();
             first
         });
-        while n_retakes() == before {
+        while rt.metrics().retakes == before {
             windlass::sleep(SHORT);
         }
         let (second, mut b) = read_one();
-        let before = n_retakes();
-        windlass::blocking(|| {
-            while n_retakes() == before {
-                std::thread::sleep(SHORT);
-            }
-        });
+        block_until_retaken(&rt);
         // Now on the P of the first read.
         b.write_all(&[1]).unwrap();
         second.join().unwrap();
