@@ -28,7 +28,7 @@ lint: setup ## formatting, clippy and the documentation, warnings denied
 
 check: lint test-first ## before each push: lint, all tests once, explored schedules
 
-test: test-first test-modes ## the tests: over io_uring, over epoll, with disorder; what only an optimiser breaks
+test: test-first test-modes ## the tests: over io_uring, over epoll, with disorder
 
 test-all: test test-long test-release loom scale-check ## also: in release, under a seccomp filter, all seeds, suites, packages, models, simulated machines
 

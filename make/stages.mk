@@ -2,20 +2,15 @@
 
 # Each test program would be optimised once more as a whole: as long as all the rest of the
 # tests takes.
-test-modes test-long test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = off
+test-long test-optimised test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = off
 
 # Tests wait for most of their time, so what only computes runs beside them.
 test-first: setup clients ## all tests once, and explored schedules
 	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run)
 	$(call stage,tests,scripts/beside.sh "$(MAKE) test-programs" "$(MAKE) explore-short test-docs")
 
-# In release: thread-locals over a stack switch.
-OPTIMISED_TESTS := sched/migration sched/blocking task/task task/lock_thread
-OPTIMISED = $(CARGO) test --release $(RELEASE_PACKAGES)
-test-modes: setup ## the same programs over epoll and with one seed of disorder; what an optimiser could break
-	$(call stage,tests over epoll and with disorder,scripts/beside.sh "$(MAKE) test-epoll test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS))" \
-		"$(OPTIMISED) $(call test_programs,$(OPTIMISED_TESTS)) --no-run")
-	$(call stage,optimised tests,$(OPTIMISED) $(call tests,$(OPTIMISED_TESTS)))
+test-modes: setup ## the same programs over epoll and with one seed of disorder
+	$(call stage,tests over epoll and with disorder,$(MAKE) test-epoll test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
 
 # Simulations of many seeds. One set of packages, so that all of them are one build.
 KERNEL_SEEDS ?= 10000
@@ -30,6 +25,7 @@ test-long: setup ## what is long and rare
 	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=$(CLUSTER_HOURS) $(SIMULATE) --test replicated)
 	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=$(INSIDE_SEEDS) $(SIMULATE) $(patsubst tests/%/main.rs,--test %,$(shell grep -l inside::files tests/*/main.rs)) -- simulated)
 	$(call stage,crates with real servers,$(MAKE) --no-print-directory test-servers)
+	$(call stage,optimised tests,$(MAKE) --no-print-directory test-optimised)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
 	$(call stage,packages,$(MAKE) --no-print-directory package)
@@ -46,10 +42,14 @@ test-docs: setup ## the doc tests, and the tests of the topology and of the muta
 	$(CARGO) test -p windlass-mutants
 	$(CARGO) test -p windlass-topology --no-default-features --lib
 
-# Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only. CI has that in the optimised
-# tests, and the same programs under a filter.
+# Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only. CI has the part of it where
+# that matters most, and the same programs under a filter.
 test-release: setup ## the tests in release
 	$(CARGO) test --release $(RELEASE_PACKAGES) --tests
+
+OPTIMISED_TESTS := sched/migration sched/blocking task/task task/lock_thread
+test-optimised: setup ## the tests in release that an optimiser is most likely to break
+	$(CARGO) test --release $(RELEASE_PACKAGES) $(call tests,$(OPTIMISED_TESTS))
 
 # crossbeam-channel's own tests on ours, with threads and with goroutines. One at a time: many of
 # them measure times.
