@@ -150,6 +150,14 @@ struct GuideTuning;
 #[doc = include_str!("../crates/macros/README.md")]
 struct Macros;
 
+#[cfg(doctest)]
+#[doc = include_str!("../crates/macros/src/main.md")]
+struct AttributeMain;
+
+#[cfg(all(doctest, feature = "sim"))]
+#[doc = include_str!("../crates/macros/src/test.md")]
+struct AttributeTest;
+
 #[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../docs/guide/simulation.md")]
 struct GuideSimulation;

@@ -58,16 +58,16 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// ```text
-    /// #[::core::prelude::v1::test]     for tests
-    /// #attributes
-    /// pub fn name() -> ::std::process::ExitCode {
-    ///     fn name() -> Type { body }
-    ///     let promise = unsafe { ::windlass::Promise::..() };
-    ///     let built = { let builder = ..; ::windlass::entry::build(builder, promise) };
-    ///     ::windlass::entry::main(built, name)
-    /// }
-    /// ```
+    /// Writes
+    ///
+    ///     #[::core::prelude::v1::test]     for tests
+    ///     #attributes
+    ///     pub fn name() -> ::std::process::ExitCode {
+    ///         fn name() -> Type { body }
+    ///         let promise = unsafe { ::windlass::Promise::..() };
+    ///         let built = { let builder = ..; ::windlass::entry::build(builder, promise) };
+    ///         ::windlass::entry::main(built, name)
+    ///     }
     fn write(&self) -> TokenStream {
         let mut out = TokenStream::new();
         if self.kind == Kind::Test {
@@ -143,15 +143,13 @@ impl<'a> Writer<'a> {
 
     /// The constant `PROMISE` in the root of the crate:
     ///
-    /// ```text
-    /// {
-    ///     #[diagnostic::on_unimplemented(message = "the promise is missing", ..)]
-    ///     trait IsPromise { .. }
-    ///     impl IsPromise for ::windlass::Promise { .. }
-    ///     const PROMISE: () = ();
-    ///     IsPromise::get({ use crate::*; PROMISE })
-    /// }
-    /// ```
+    ///     {
+    ///         #[diagnostic::on_unimplemented(message = "the promise is missing", ..)]
+    ///         trait IsPromise { .. }
+    ///         impl IsPromise for ::windlass::Promise { .. }
+    ///         const PROMISE: () = ();
+    ///         IsPromise::get({ use crate::*; PROMISE })
+    ///     }
     ///
     /// The inner block finds the root's constant before the one in front of it, and that one if there is none:
     /// then the compiler prints the message, at the attribute.
