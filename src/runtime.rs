@@ -2,7 +2,6 @@
 //! knows all the others.
 #![allow(unsafe_code)]
 
-use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -53,6 +52,7 @@ use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::{self, JoinHandle};
 use crate::util::chaos;
+use crate::util::fmt_as::debug_fields;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
 
@@ -1063,14 +1063,7 @@ fn expect_its_process(sched: &Sched) {
     );
 }
 
-impl fmt::Debug for Runtime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime")
-            .field("name", &self.sched.config.name)
-            .field("processors", &self.processors())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Runtime, |this| name: this.sched.config.name, processors: this.processors(), ..);
 
 /// Runs the main goroutine on M0 and returns when the last thread is joined.
 ///
@@ -1677,13 +1670,7 @@ impl Handle {
     }
 }
 
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle")
-            .field("name", &self.sched.config.name)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Handle, |this| name: this.sched.config.name, ..);
 
 #[cfg(all(test, not(loom)))]
 #[path = "runtime_denied_tests.rs"]

@@ -396,4 +396,21 @@ macro_rules! listener {
     };
 }
 
-pub(super) use {descriptors, listener, settings, stream, timeouts};
+/// Implements `Debug` for a socket as `std` does: its descriptor, and those of its addresses that it has.
+macro_rules! debug_socket {
+    ($type:ident, |$this:ident| $($field:ident: $value:expr),+) => {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $this = self;
+                let mut fields = f.debug_struct(stringify!($type));
+                $(let value: std::io::Result<_> = $value;
+                if let Ok(value) = value {
+                    fields.field(stringify!($field), &value);
+                })+
+                fields.finish()
+            }
+        }
+    };
+}
+
+pub(super) use {debug_socket, descriptors, listener, settings, stream, timeouts};

@@ -42,6 +42,7 @@ use crate::sys::probe::{COMPLETIONS, ENTRIES, Features, builder};
 use crate::sys::request::{self, Request};
 use crate::sys::uring::{self, SharedWords, send_msg_ring};
 use crate::sys::{epoll, file};
+use crate::util::fmt_as::debug_fields;
 #[cfg(explore)]
 use windlass_explorer::IoUring;
 
@@ -184,13 +185,7 @@ pub(crate) struct Ring {
     pool: OnceLock<Option<Arc<BufferRing>>>,
 }
 
-impl std::fmt::Debug for Ring {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring")
-            .field("fd", &self.fd())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Ring, |this| fd: this.fd(), ..);
 
 impl Ring {
     /// A ring that is not open yet: many Ps are never used.
