@@ -543,7 +543,7 @@ assert!(connections.finish().is_empty());"
 descriptors!(TcpStream, std::net::TcpStream);
 settings!(TcpStream);
 timeouts!(TcpStream);
-stream!(TcpStream);
+stream!(TcpStream, fn read = Fd::read, fn write = Fd::write, fn recv_owned = Fd::recv_owned);
 
 /// Options of a TCP connection that only Linux has: `std::os::linux::net::TcpStreamExt`, which only
 /// `std`'s streams can have.

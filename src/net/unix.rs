@@ -477,4 +477,4 @@ std::fs::remove_file(&path)?;"
 descriptors!(UnixStream, std::os::unix::net::UnixStream);
 settings!(UnixStream);
 timeouts!(UnixStream);
-stream!(UnixStream);
+stream!(UnixStream, fn read = Fd::read, fn write = Fd::write, fn recv_owned = Fd::recv_owned);
