@@ -63,7 +63,7 @@ const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
 const TAG_ANSWER: u64 = 3;
-/// A multishot poll.
+/// The tag of a multishot poll.
 pub(super) const TAG_MULTISHOT_POLL: u64 = 6;
 pub(super) const TAGS: u64 = 7;
 const _: () = assert!(align_of::<Op>() > TAGS as usize);
@@ -110,7 +110,7 @@ pub(crate) fn with_pages<T>(fd: i32, f: impl FnOnce(&[usize]) -> T) -> io::Resul
 /// Ordering: set when the ring is opened, before its P has an M to be woken; relaxed.
 #[derive(Debug)]
 pub(crate) struct Waker {
-    /// -1 before that.
+    /// The ring's descriptor; -1 until it is opened.
     ring_fd: AtomicI32,
     /// The eventfd that the ring reads, where messages do not work; else -1.
     event_fd: AtomicI32,
@@ -305,14 +305,14 @@ impl Ring {
     }
 
     /// The pool of receive buffers, on `node` if there is one. `group` is different for each ring
-    /// of the runtime. Makes the pool at the first call. Any thread.
+    /// of the runtime. Makes the pool at the first call. Any thread may call this.
     pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<BufferRing>> {
         self.pool
             .get_or_init(|| BufferRing::new(&self.uring().submitter(), group, node).ok())
             .as_ref()
     }
 
-    /// The pool, if it was made. Any thread.
+    /// The pool, if it was made. Any thread may call this.
     pub(crate) fn made_pool(&self) -> Option<&Arc<BufferRing>> {
         self.pool.get()?.as_ref()
     }

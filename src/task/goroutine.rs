@@ -1725,7 +1725,7 @@ fn take_fn_of<F: FnOnce() -> T, T>(_: &F) -> TakeFn<T> {
 #[derive(Debug)]
 struct Packet<'scope, T> {
     result: Mutex<Option<Result<T>>>,
-    /// Only flags of it are set, so a panic leaves nothing half done.
+    /// The scope of the goroutine. The packet only sets flags of it, so a panic leaves nothing half done.
     scope: AssertUnwindSafe<&'scope ScopeShared>,
 }
 

@@ -91,7 +91,8 @@ impl std::error::Error for TimedOut {}
 
 /// Reports the end of a goroutine when it is dropped: after its closure, or with it.
 struct ReportsEnd {
-    /// Also the receiver, because a send to a channel without one unwinds when the run ends.
+    /// Both ends of the set's channel. It sends on the first; the second keeps the channel connected, because a
+    /// send to a channel without receivers unwinds when the run ends.
     ended: (Sender<u64>, Receiver<u64>),
     number: u64,
 }

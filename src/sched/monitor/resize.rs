@@ -209,7 +209,7 @@ fn open_pollers(node: &Node, ps: Vec<(&P, usize)>) -> io::Result<()> {
     }
 }
 
-/// Without a run no M holds a P: Ps that are leaving are dead at once.
+/// Ends all Ps that are leaving. Called while there is no run: then no M holds a P, so none has to be waited for.
 pub(crate) fn end_all_leaving(sched: &Sched) {
     sched.ps.iter().for_each(|p| {
         try_to_end(p);
