@@ -32,9 +32,39 @@ use crate::sched::types::p::P;
 use crate::sched::types::state::{Node, Sched};
 use crate::sched::types::steal_levels::N_LEVELS;
 use crate::sys::{clock, numa};
+use crate::util::fmt_as::fmt_as;
 use crate::util::histogram;
 
 pub use placement::{MemoryPages, MemoryPlacement, NodeMemory, Pages};
+
+/// A reading of counters, to which another is added.
+trait Sum {
+    fn add(&mut self, other: &Self);
+}
+
+impl Sum for u64 {
+    fn add(&mut self, other: &u64) {
+        *self += other;
+    }
+}
+
+impl Sum for Duration {
+    fn add(&mut self, other: &Duration) {
+        *self += *other;
+    }
+}
+
+/// Adds a struct field by field. A field that is left out is an error of the compiler.
+macro_rules! add_fields {
+    ($type:ident { $($field:ident),+ }) => {
+        impl Sum for $type {
+            fn add(&mut self, other: &$type) {
+                let $type { $($field),+ } = self;
+                $($field.add(&other.$field);)+
+            }
+        }
+    };
+}
 
 /// A count for each distance at which a P steals, nearest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,15 +98,15 @@ impl ByLevel {
             remote,
         }
     }
-
-    fn add(&mut self, other: &ByLevel) {
-        self.smt += other.smt;
-        self.l2 += other.l2;
-        self.l3 += other.l3;
-        self.node += other.node;
-        self.remote += other.remote;
-    }
 }
+
+add_fields!(ByLevel {
+    smt,
+    l2,
+    l3,
+    node,
+    remote
+});
 
 /// How often another NUMA node denied a steal, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,14 +138,14 @@ impl GateDenials {
             bound: of(StealDenied::Bound),
         }
     }
-
-    fn add(&mut self, other: &GateDenials) {
-        self.no_surplus += other.no_surplus;
-        self.too_young += other.too_young;
-        self.pair_busy += other.pair_busy;
-        self.bound += other.bound;
-    }
 }
+
+add_fields!(GateDenials {
+    no_surplus,
+    too_young,
+    pair_busy,
+    bound
+});
 
 /// The kernel interface by which a runtime waits for I/O.
 ///
@@ -137,14 +167,10 @@ pub enum Poller {
     Epoll,
 }
 
-impl std::fmt::Display for Poller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Poller::IoUring => "io_uring",
-            Poller::Epoll => "epoll",
-        })
-    }
-}
+fmt_as!(Display for Poller, |this| match this {
+    Poller::IoUring => "io_uring",
+    Poller::Epoll => "epoll",
+});
 
 /// A histogram whose buckets are powers of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -218,7 +244,9 @@ impl Histogram {
             })
             .map_or(0, |(range, _)| range.end)
     }
+}
 
+impl Sum for Histogram {
     fn add(&mut self, other: &Histogram) {
         // An empty sum knows no bounds.
         if other.counts.is_empty() {
@@ -423,108 +451,58 @@ impl PMetrics {
             stacks_cached: p.local.caches.n_stacks(),
         }
     }
-
-    fn add(&mut self, o: &PMetrics) {
-        let PMetrics {
-            dispatches,
-            runnext_dispatches,
-            spawned,
-            started,
-            finished,
-            parks,
-            idles,
-            idle_time,
-            wakes,
-            wakes_received,
-            wakes_useless,
-            overflows,
-            steals,
-            stolen,
-            steal_failures,
-            remote_searches,
-            remote_probes,
-            gate_denials,
-            surplus_pushes,
-            stolen_started,
-            home_wakes,
-            pulled,
-            rehomes,
-            runs_home,
-            runs_away,
-            wakes_remote,
-            blocking_sections,
-            retakes_blocking,
-            retakes_hogs,
-            retakes_due,
-            preemptions,
-            handoffs,
-            io_timeouts,
-            ring_enters,
-            ring_submitted,
-            ring_completed,
-            ring_batches,
-            ring_batch_sizes,
-            ring_submit_sizes,
-            cpu_time,
-            run_slices,
-            poll_gaps,
-            queue_delays,
-            queue_depth,
-            ring_inflight,
-            ring_armed,
-            timers,
-            stacks_cached,
-        } = self;
-        *dispatches += o.dispatches;
-        *runnext_dispatches += o.runnext_dispatches;
-        *spawned += o.spawned;
-        *started += o.started;
-        *finished += o.finished;
-        *parks += o.parks;
-        *idles += o.idles;
-        *idle_time += o.idle_time;
-        *wakes += o.wakes;
-        *wakes_received += o.wakes_received;
-        *wakes_useless += o.wakes_useless;
-        *overflows += o.overflows;
-        steals.add(&o.steals);
-        stolen.add(&o.stolen);
-        *steal_failures += o.steal_failures;
-        *remote_searches += o.remote_searches;
-        *remote_probes += o.remote_probes;
-        gate_denials.add(&o.gate_denials);
-        *surplus_pushes += o.surplus_pushes;
-        *stolen_started += o.stolen_started;
-        *home_wakes += o.home_wakes;
-        *pulled += o.pulled;
-        *rehomes += o.rehomes;
-        *runs_home += o.runs_home;
-        *runs_away += o.runs_away;
-        *wakes_remote += o.wakes_remote;
-        *blocking_sections += o.blocking_sections;
-        *retakes_blocking += o.retakes_blocking;
-        *retakes_hogs += o.retakes_hogs;
-        *retakes_due += o.retakes_due;
-        *preemptions += o.preemptions;
-        *handoffs += o.handoffs;
-        *io_timeouts += o.io_timeouts;
-        *ring_enters += o.ring_enters;
-        *ring_submitted += o.ring_submitted;
-        *ring_completed += o.ring_completed;
-        *ring_batches += o.ring_batches;
-        ring_batch_sizes.add(&o.ring_batch_sizes);
-        ring_submit_sizes.add(&o.ring_submit_sizes);
-        *cpu_time += o.cpu_time;
-        run_slices.add(&o.run_slices);
-        poll_gaps.add(&o.poll_gaps);
-        queue_delays.add(&o.queue_delays);
-        *queue_depth += o.queue_depth;
-        *ring_inflight += o.ring_inflight;
-        *ring_armed += o.ring_armed;
-        *timers += o.timers;
-        *stacks_cached += o.stacks_cached;
-    }
 }
+
+add_fields!(PMetrics {
+    dispatches,
+    runnext_dispatches,
+    spawned,
+    started,
+    finished,
+    parks,
+    idles,
+    idle_time,
+    wakes,
+    wakes_received,
+    wakes_useless,
+    overflows,
+    steals,
+    stolen,
+    steal_failures,
+    remote_searches,
+    remote_probes,
+    gate_denials,
+    surplus_pushes,
+    stolen_started,
+    home_wakes,
+    pulled,
+    rehomes,
+    runs_home,
+    runs_away,
+    wakes_remote,
+    blocking_sections,
+    retakes_blocking,
+    retakes_hogs,
+    retakes_due,
+    preemptions,
+    handoffs,
+    io_timeouts,
+    ring_enters,
+    ring_submitted,
+    ring_completed,
+    ring_batches,
+    ring_batch_sizes,
+    ring_submit_sizes,
+    cpu_time,
+    run_slices,
+    poll_gaps,
+    queue_delays,
+    queue_depth,
+    ring_inflight,
+    ring_armed,
+    timers,
+    stacks_cached
+});
 
 /// The counters of a NUMA node of a runtime.
 ///

@@ -209,7 +209,8 @@ fn node_here() -> u32 {
     }
 }
 
-/// Returns the nodes, each with the node to allocate its memory on.
+/// Returns the kernel's numbers of the nodes to use, each with the number of the node from which its memory comes.
+/// `None` leaves that to the kernel.
 fn nodes_here() -> Vec<(u32, Option<u32>)> {
     if let Some(m) = current::m() {
         let nodes = m.sched().nodes.iter();

@@ -2,7 +2,6 @@
 //! knows all the others.
 #![allow(unsafe_code)]
 
-use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -46,13 +45,16 @@ use crate::sched::wait::children;
 use crate::sched::wait::points::Cancelled;
 use crate::sched::wait::spawn::{self, Options};
 
+use crate::sched::monitor::resize;
 use crate::sched::monitor::sysmon;
+use crate::sched::monitor::world;
 use crate::sched::types::state::{Node, Phase, Sched};
 use crate::sched::wait::wake;
 use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::{self, JoinHandle};
 use crate::util::chaos;
+use crate::util::fmt_as::debug_fields;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
 
@@ -502,7 +504,7 @@ impl Builder {
         let hooks = debug_hooks(&self.config);
         let (wants_sigquit, is_live) = (self.config.dump_on_sigquit, self.config.live_metrics);
         let sched = make_sched(self.config, place, max.max(n_ps))?;
-        sched.resize(n_ps)?;
+        resize::resize(&sched, n_ps)?;
         children::install();
         if !sched.config.is_simulated() {
             deadlock::register(&sched);
@@ -983,7 +985,7 @@ impl Runtime {
         }
         let change = move |sched: &Sched, stopped: io::Result<()>| -> io::Result<()> {
             stopped?;
-            sched.resize(n)?;
+            resize::resize(sched, n)?;
             let is_default = &sched.place.is_default;
             is_default.store(false, crate::loom::Ordering::Relaxed);
             Ok(())
@@ -995,11 +997,11 @@ impl Runtime {
                 let _shape = self.sched.world.shape();
                 if matches!(self.sched.phase(), Phase::Ready | Phase::Ended) {
                     change(&self.sched, Ok(()))?;
-                    self.sched.end_all_leaving();
+                    resize::end_all_leaving(&self.sched);
                     return Ok(());
                 }
             }
-            let done = crate::task::offload(|| self.sched.in_stopped_world(change));
+            let done = crate::task::offload(|| world::in_stopped_world(&self.sched, change));
             match done {
                 Some(Err(e)) if e.kind() == io::ErrorKind::TimedOut && n_tries < STOP_TRIES => {
                     n_tries += 1;
@@ -1063,14 +1065,7 @@ fn expect_its_process(sched: &Sched) {
     );
 }
 
-impl fmt::Debug for Runtime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runtime")
-            .field("name", &self.sched.config.name)
-            .field("processors", &self.processors())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Runtime, |this| name: this.sched.config.name, processors: this.processors(), ..);
 
 /// Runs the main goroutine on M0 and returns when the last thread is joined.
 ///
@@ -1147,7 +1142,7 @@ fn run_to_end(
             wake::wait_for_outside_wakers();
             end_ms(sched);
             sched.set_phase(phase_before);
-            sched.refuse_jobs();
+            world::refuse_jobs(sched);
             pool.give([stack]);
             drop(borrowed);
             return Err(format!("cannot start the runtime's monitor thread: {e}"));
@@ -1251,7 +1246,7 @@ pub(crate) fn run_simulated(
     if sim.recording.is_some() {
         sched.stop_tracing();
     }
-    sched.refuse_jobs();
+    world::refuse_jobs(sched);
     wake::wait_for_outside_wakers();
     end_ms(sched);
     sched.set_phase(Phase::Ended);
@@ -1279,7 +1274,7 @@ fn end_ms(sched: &Sched) {
         p.owner
             .store(std::ptr::null_mut(), crate::loom::Ordering::Release);
     }
-    sched.end_all_leaving();
+    resize::end_all_leaving(sched);
 }
 
 /// The stack size of the main goroutine: 8 MiB, as large as that of a program's main thread, less
@@ -1677,13 +1672,7 @@ impl Handle {
     }
 }
 
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle")
-            .field("name", &self.sched.config.name)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Handle, |this| name: this.sched.config.name, ..);
 
 #[cfg(all(test, not(loom)))]
 #[path = "runtime_denied_tests.rs"]

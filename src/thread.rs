@@ -28,6 +28,7 @@ use std::io;
 use crate::loom::native::OnceLock;
 use crate::loom::thread as native;
 use crate::task::{self, Task};
+use crate::util::fmt_as::debug_fields;
 
 pub use crate::task::{AccessError, LocalKey, Result, park, park_timeout, sleep, yield_now};
 pub use std::thread::{available_parallelism, panicking};
@@ -356,14 +357,7 @@ impl Thread {
     }
 }
 
-impl fmt::Debug for Thread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Thread")
-            .field("id", &self.id())
-            .field("name", &self.name())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Thread, |this| id: this.id(), name: this.name(), ..);
 
 impl From<Thread> for Task {
     fn from(thread: Thread) -> Task {

@@ -498,6 +498,38 @@ fn place_in(folder: &str, name: &str, orders: &mut BTreeMap<String, Vec<String>>
     order.iter().position(|n| n == name)
 }
 
+/// The methods of a type of the scheduler lie in the room of the type. Another room has functions of
+/// its own, so that the imports show who uses it.
+#[test]
+fn methods_lie_in_the_room_of_their_type() {
+    let room = |path: &str| path.rsplit_once('/').unwrap().0.to_owned();
+    let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let sources = sources(&["src/sched"]);
+    for source in &sources {
+        let words: Vec<_> = source.code.split_whitespace().collect();
+        for pair in words.windows(2) {
+            if ["struct", "enum"].contains(&pair[0]) {
+                let is_end = |c: char| !c.is_alphanumeric();
+                let name = pair[1].split(is_end).next().unwrap().to_owned();
+                rooms.entry(name).or_default().insert(room(&source.path));
+            }
+        }
+    }
+    let mut faults = Vec::new();
+    for source in &sources {
+        for line in source.code.lines() {
+            let name = line
+                .strip_prefix("impl ")
+                .and_then(|l| l.strip_suffix(" {"));
+            let has_room = |rooms: &BTreeSet<_>| rooms.contains(&room(&source.path));
+            if name.is_some_and(|name| rooms.get(name).is_some_and(|rooms| !has_room(rooms))) {
+                faults.push(format!("{}: {line}", source.path));
+            }
+        }
+    }
+    report(&faults);
+}
+
 #[test]
 fn modules_import_in_order() {
     let orders = &mut BTreeMap::new();

@@ -23,12 +23,12 @@ use crate::sys::clock::{self, NEVER};
 /// The event at the instant of a plan, and what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// One message.
+    /// One message is sent.
     Once,
-    /// A message, and another one each period. Of messages that are not received in time only the
+    /// A message is sent, and another one each period. Of messages that are not received in time only the
     /// first is delivered.
     Repeat(Duration),
-    /// No message: the channel is disconnected.
+    /// The channel is disconnected, without a message.
     Close,
 }
 

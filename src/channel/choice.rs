@@ -66,7 +66,7 @@ pub(super) trait SelectOp {
     fn abandon(&self);
 }
 
-/// A choice.
+/// The outcome of the operation that a select has chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Decision {
     /// A claim to a message or a promise of one: see [`super::core`].

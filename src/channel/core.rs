@@ -52,7 +52,7 @@ use crate::sync::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitQueue};
 /// The report of a waiter's taker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaiterEvent {
-    /// Nothing yet.
+    /// Nobody has taken the waiter yet.
     Nothing,
     /// The message was moved from or to the waiter's frame.
     Done,
@@ -173,7 +173,7 @@ pub(super) struct Core<T> {
 
 /// State of a claim.
 pub(super) enum Claim<T> {
-    /// Its message.
+    /// The claimed message.
     Message(T),
     /// The message has not come yet.
     Wait,

@@ -14,15 +14,15 @@ use super::alarm::Alarm;
 use super::receiver::Receiver;
 use crate::sync::waitq::{DequeuedList, WaitCtx};
 
-/// The channels of the receivers that asked for one. Guarded by the lock of the state that they
-/// follow.
+/// The channels that say whether a receiver has something to receive, one for each receiver that asked
+/// for it. The lock of the state that they follow guards this list.
 #[derive(Debug, Default)]
 pub(super) struct ReadyList {
     alarms: BTreeMap<u64, Arc<Alarm>>,
     n_added: u64,
 }
 
-/// The channel of a receiver, and its key in the [`ReadyList`].
+/// Such a channel of one receiver, and its key in the [`ReadyList`].
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) channel: Receiver<Infallible>,
@@ -30,7 +30,7 @@ pub(super) struct Ready {
 }
 
 impl ReadyList {
-    /// Adds a channel of a receiver, which is disconnected now if `is_ready`.
+    /// Makes the channel of a receiver. It is disconnected from the start if `is_ready`.
     pub(super) fn add(&mut self, is_ready: bool, ctx: &WaitCtx<'_>) -> Ready {
         let channel = Receiver::closing(None);
         let key = self.n_added;
@@ -43,7 +43,8 @@ impl ReadyList {
         Ready { channel, key }
     }
 
-    /// Removes the channel of a receiver that is dropped, and disconnects it: nobody will change it.
+    /// Removes the channel of a receiver that is dropped. The channel is disconnected for good, because nobody
+    /// will change it any more.
     pub(super) fn remove(&mut self, ready: &Ready, ctx: &WaitCtx<'_>, woken: &mut DequeuedList) {
         if let Some(removed) = self.alarms.remove(&ready.key) {
             removed.put(true, ctx, woken);

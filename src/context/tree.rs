@@ -5,7 +5,6 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::error::Error as StdError;
-use std::fmt;
 use std::mem;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::{cancel, points, sleep};
 use crate::sys::clock::{self, NEVER};
-use crate::util::fmt_as::fmt_as;
+use crate::util::fmt_as::{debug_fields, fmt_as};
 use crate::util::instant;
 
 /// The cause that a canceller may pass.
@@ -474,14 +473,7 @@ fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("deadline", &self.deadline())
-            .field("err", &self.error())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Context, |this| deadline: this.deadline(), err: this.error(), ..);
 
 /// Runs `f` without the ambient contexts, for clean-up such as a last message to a peer.
 ///

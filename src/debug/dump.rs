@@ -6,6 +6,7 @@ use super::goroutines::{self, Goroutine, NO_STACK, State};
 use super::stack;
 use crate::g::header::GRef;
 use crate::g::snapshot::StackCopy;
+use crate::sched::monitor::freeze_stack;
 use crate::sched::types::state::Sched;
 
 /// The goroutines of a runtime. Made by [`Runtime::dump`](crate::Runtime::dump).
@@ -59,7 +60,7 @@ impl Stacks {
     /// Adds its stack to a description of `g`, if it can be copied now.
     pub(crate) fn add(&mut self, sched: &Sched, goroutine: &mut Goroutine, g: GRef) {
         let may_rest = matches!(goroutine.state, State::Waiting | State::Runnable);
-        if may_rest && sched.copy_stack(g, &mut self.copy) {
+        if may_rest && freeze_stack::copy_stack(sched, g, &mut self.copy) {
             let node = self.copy.node().and_then(|idx| sched.nodes.get(idx));
             goroutine.node = node.map(|n| n.os_id);
             goroutine.stack = self.walker.frames(&self.copy);

@@ -1,7 +1,7 @@
 //! Buffers for `O_DIRECT`.
 #![allow(unsafe_code)]
 
-use std::fmt;
+use crate::util::fmt_as::debug_fields;
 use std::ops::{Deref, DerefMut};
 
 /// One page: at least as large as the logical block of any device.
@@ -119,13 +119,7 @@ impl AsMut<[u8]> for AlignedBuf {
     }
 }
 
-impl fmt::Debug for AlignedBuf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AlignedBuf")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(AlignedBuf, |this| len: this.len, ..);
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -209,7 +209,7 @@ fields! {
 }
 
 impl Metadata {
-    /// Not `From`, which the crate's users would see with the type.
+    /// The metadata of a simulated file. An impl of `From` would be public, with the type that it names.
     pub(super) fn of_simulation(memory: InMemory) -> Metadata {
         Metadata(Source::Memory(Box::new(memory)))
     }

@@ -45,7 +45,7 @@ impl CancelFlag {
         CancelFlag(AtomicU32::new(0))
     }
 
-    /// The waiter's check.
+    /// Whether a canceller has set the flag. The waiter asks this after it has published its wait.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst) & SET != 0

@@ -11,6 +11,7 @@ use corosensei::{CoroutineResult, Yielder};
 
 use super::stack::Stack;
 use crate::race::Fiber;
+use crate::util::fmt_as::fmt_as;
 
 /// Why a goroutine switched back to its M, in one word: small numbers are tags, any other value is
 /// the address of a park's commit record on its stack.
@@ -91,11 +92,7 @@ pub(crate) type Coroutine = corosensei::Coroutine<Resume, Switch, (), Stack>;
 /// A goroutine's stack with its saved registers.
 pub(crate) struct Coro(Coroutine);
 
-impl std::fmt::Debug for Coro {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Coro(..)")
-    }
-}
+fmt_as!(Debug for Coro, "Coro(..)");
 
 impl Coro {
     /// Makes a coroutine that will run `f` on `stack`. `f` must not unwind.

@@ -7,7 +7,7 @@ use crate::loom::native::{Arc, OnceLock};
 use crate::util::counter::Counter;
 use crate::util::padded::Padded;
 
-/// See above. Other threads read it while they hold a reference to the goroutine.
+/// The name and the label of a goroutine. Other threads read them while they hold a reference to the goroutine.
 #[derive(Debug)]
 pub(crate) struct Details {
     pub(crate) name: Option<Box<str>>,

@@ -102,7 +102,7 @@ impl Fork {
         self.was_late.get()
     }
 
-    /// Called by the goroutine that runs the closure.
+    /// Records that a deadline around the call ended a wait of the closure. Called by the goroutine that runs it.
     pub(crate) fn set_late(&self) {
         self.was_late.set(true);
     }

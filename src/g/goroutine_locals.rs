@@ -20,12 +20,12 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-/// See above. Only its owner's code accesses it.
+/// The task-locals of one goroutine. Only its own code accesses them.
 #[derive(Debug)]
 pub(crate) struct GoroutineLocals {
     /// The innermost scope of the current context, null for none: see `g::cancel_wait`.
     cancel_scope: Cell<*const ()>,
-    /// The youngest value.
+    /// The head of the list of values: the one that was made last.
     values: Cell<Option<NonNull<Head>>>,
     /// The number of `block_on` calls on the stack.
     pub(crate) n_polling: Cell<u32>,

@@ -92,7 +92,7 @@ pub(crate) struct Vtable {
 /// then, or runs on a stack besides its own, and it lies in the [`ExtraStack`].
 #[derive(Debug)]
 pub(crate) struct OutLink {
-    /// The yielder.
+    /// The way back to the M: what the goroutine switches out by.
     out: Cell<*const Out>,
     /// The locked M, whose type this module does not know, or null.
     m: Cell<*const ()>,
@@ -358,7 +358,7 @@ impl GRef {
         true
     }
 
-    /// As above, after a sleep.
+    /// Prefetches what a goroutine touches first when it goes on after a sleep.
     #[inline(always)]
     pub(crate) fn prefetch_frame(self) {
         /// The extent of the frames below and above the one of the wait.
@@ -376,7 +376,8 @@ impl GRef {
         self.raw_out().addr() & LOCKED != 0
     }
 
-    /// Called by the goroutine's owner, as those below.
+    /// The link to a locked M or a stack besides its own, if it has one. Only the goroutine's owner may call this and
+    /// the functions below.
     #[inline(always)]
     fn out_link<'a>(self) -> Option<&'a OutLink> {
         link_in(self.raw_out())
@@ -510,7 +511,7 @@ impl GRef {
         self.header().cpu_ns.load(Ordering::Relaxed)
     }
 
-    /// Called by the M that runs it.
+    /// Sets the CPU time that it has used so far. Called by the M that runs it.
     pub(crate) fn set_cpu_ns(self, ns: u64) {
         self.header().cpu_ns.store(ns, Ordering::Relaxed);
     }
@@ -554,7 +555,7 @@ impl GRef {
         self.set_raw_home(pack_home(node_idx, self.is_bound()));
     }
 
-    /// Called by its owner.
+    /// Sets how often in a row it was woken away from its home node. Called by its owner.
     #[inline]
     pub(crate) fn set_times_away(self, n: u8) {
         let kept = self.raw_home() & (HOME_NODE | HOME_BOUND);
@@ -601,7 +602,7 @@ impl GRef {
         self.header().unwinds_cancelled.set(yes);
     }
 
-    /// Called by the goroutine itself.
+    /// Whether it unwinds because its runtime ends. Called by the goroutine itself.
     pub(crate) fn unwinds_cancelled(self) -> bool {
         self.header().unwinds_cancelled.get()
     }
@@ -677,7 +678,7 @@ unsafe fn drop_details(details: *mut Details) {
     drop(unsafe { Box::from_raw(details) });
 }
 
-/// Not a panic: a caller that catches it could continue until the count wraps.
+/// Ends the process. A panic would not do: a caller that catches it could go on until the count wraps.
 #[cold]
 #[inline(never)]
 fn too_many_refs() -> ! {

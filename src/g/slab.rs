@@ -17,7 +17,7 @@ use crate::loom::{const_fn, oracle};
 use crate::sys::{mmap, numa};
 use crate::util::padded::Padded;
 
-/// The number of nodes with a depot of their own; higher node numbers share, modulo this.
+/// The number of depots for nodes. A node with a higher number uses the depot of its number modulo this.
 const MAX_NODES: usize = 64;
 
 /// Names a depot: that of a node, or the one for memory of any node.

@@ -253,21 +253,21 @@ impl Status {
         Snapshot(self.0.load(Ordering::SeqCst) & !(HELD | STAMPED))
     }
 
-    /// The owner's own load: no other thread changes a word that is not Waiting.
+    /// Loads the state as its owner: no other thread changes a word that is not Waiting.
     #[inline]
-    fn own(&self) -> Snapshot {
+    fn load_own(&self) -> Snapshot {
         Snapshot(self.0.load(Ordering::Relaxed))
     }
 
     #[inline]
     fn set(&self, kind: GKind) {
         self.0
-            .store(self.own().with_kind(kind).0, Ordering::Release);
+            .store(self.load_own().with_kind(kind).0, Ordering::Release);
     }
 
     /// Free → New: the slot was taken from its slab and initialised.
     pub(crate) fn set_new(&self) {
-        debug_assert_eq!(self.own().kind(), GKind::Free);
+        debug_assert_eq!(self.load_own().kind(), GKind::Free);
         self.set(GKind::New);
     }
 
@@ -275,7 +275,7 @@ impl Status {
     #[inline]
     pub(crate) fn set_runnable(&self) {
         debug_assert!(matches!(
-            self.own().kind(),
+            self.load_own().kind(),
             GKind::New | GKind::Running | GKind::Blocked
         ));
         self.set(GKind::Runnable);
@@ -285,28 +285,28 @@ impl Status {
     #[inline]
     pub(crate) fn set_running(&self) {
         debug_assert!(
-            matches!(self.own().kind(), GKind::Runnable | GKind::Blocked),
+            matches!(self.load_own().kind(), GKind::Runnable | GKind::Blocked),
             "{:?}",
-            self.own().kind()
+            self.load_own().kind()
         );
         self.set(GKind::Running);
     }
 
     /// Running → Blocked, by the M that runs it.
     pub(crate) fn set_blocked(&self) {
-        debug_assert_eq!(self.own().kind(), GKind::Running);
+        debug_assert_eq!(self.load_own().kind(), GKind::Running);
         self.set(GKind::Blocked);
     }
 
     /// Running → Dead, by the M that ran it.
     pub(crate) fn set_dead(&self) {
-        debug_assert_eq!(self.own().kind(), GKind::Running);
+        debug_assert_eq!(self.load_own().kind(), GKind::Running);
         self.set(GKind::Dead);
     }
 
     /// New or Dead → Free: the slot goes back to its slab.
     pub(crate) fn set_free(&self) {
-        debug_assert!(matches!(self.own().kind(), GKind::New | GKind::Dead));
+        debug_assert!(matches!(self.load_own().kind(), GKind::New | GKind::Dead));
         self.set(GKind::Free);
     }
 
@@ -341,7 +341,7 @@ impl Status {
     /// The status word of the next wait.
     #[inline(always)]
     fn next_wait(&self, Why(why): Why, now_ns: u64) -> WaitId {
-        let before = self.own();
+        let before = self.load_own();
         debug_assert_eq!(before.kind(), GKind::Running);
         let number = (before.0 + (1 << NUMBER_SHIFT)) & (NUMBER_MASK << NUMBER_SHIFT);
         let seconds = (now_ns >> STEP_SHIFT) << SECONDS_SHIFT;
@@ -421,7 +421,7 @@ impl Status {
 
     /// The number of waits that the slot has had, modulo 2^26.
     pub(crate) fn number(&self) -> u64 {
-        (self.own().0 >> NUMBER_SHIFT) & NUMBER_MASK
+        (self.load_own().0 >> NUMBER_SHIFT) & NUMBER_MASK
     }
 
     /// The id of the wait in this snapshot, if it shows one.
@@ -439,7 +439,7 @@ impl Status {
 
     /// Cancelling → Waiting, by the canceller.
     pub(crate) fn end_cancel(&self, wait: WaitId) {
-        debug_assert_eq!(self.own().kind(), GKind::Cancelling);
+        debug_assert_eq!(self.load_own().kind(), GKind::Cancelling);
         self.0.store(wait.0, Ordering::SeqCst);
         after_seq_cst();
     }
@@ -465,9 +465,9 @@ fn spin_or_yield() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum WakeKind {
-    /// `task::park` and `Task::unpark`.
+    /// Ends a `task::park`; `Task::unpark` gives it.
     Park = 1,
-    /// `future::block_on` and its wakers.
+    /// Ends the wait of a goroutine that polls a future; the future's wakers give it.
     Poll = 2,
 }
 

@@ -23,6 +23,7 @@ use crate::sched::wait::spawn;
 use crate::sync::WaitGroup;
 use crate::sys::{clock, socket};
 use crate::task;
+use crate::util::fmt_as::debug_fields;
 
 /// The pause after an accept that failed, but may succeed later.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -519,13 +520,7 @@ impl Default for Graceful {
     }
 }
 
-impl fmt::Debug for Graceful {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Graceful")
-            .field("n_members", &self.n_members())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Graceful, |this| n_members: this.n_members(), ..);
 
 /// Whether every later accept fails as this one did.
 fn is_permanent(error: &io::Error) -> bool {

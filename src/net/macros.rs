@@ -237,12 +237,13 @@ macro_rules! timeouts {
     };
 }
 
-/// `Read` and `Write`, by value and by reference, and receiving into the runtime's buffers.
+/// `Read` and `Write`, by value and by reference, and receiving into the runtime's buffers. The
+/// functions that do it stand at the type, where a reader looks for them.
 macro_rules! stream {
-    ($type:ident) => {
+    ($type:ident, fn read = $read:expr, fn write = $write:expr, fn recv_owned = $recv_owned:expr) => {
         impl std::io::Read for &$type {
             fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-                self.0.read(buf)
+                $read(&self.0, buf)
             }
 
             fn read_vectored(
@@ -255,7 +256,7 @@ macro_rules! stream {
 
         impl std::io::Write for &$type {
             fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
-                self.0.write(buf)
+                $write(&self.0, buf)
             }
 
             fn write_vectored(&mut self, bufs: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
@@ -298,7 +299,7 @@ macro_rules! stream {
             /// # Ok::<(), std::io::Error>(())
             /// ```
             pub fn recv_owned(&self) -> std::io::Result<crate::poll::recv_buf::RecvBuf> {
-                self.0.recv_owned()
+                $recv_owned(&self.0)
             }
 
             pub(crate) fn fd(&self) -> &crate::poll::fd::Fd {
@@ -396,4 +397,21 @@ macro_rules! listener {
     };
 }
 
-pub(super) use {descriptors, listener, settings, stream, timeouts};
+/// Implements `Debug` for a socket as `std` does: its descriptor, and those of its addresses that it has.
+macro_rules! debug_socket {
+    ($type:ident, |$this:ident| $($field:ident: $value:expr),+) => {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $this = self;
+                let mut fields = f.debug_struct(stringify!($type));
+                $(let value: std::io::Result<_> = $value;
+                if let Ok(value) = value {
+                    fields.field(stringify!($field), &value);
+                })+
+                fields.finish()
+            }
+        }
+    };
+}
+
+pub(super) use {debug_socket, descriptors, listener, settings, stream, timeouts};

@@ -1,6 +1,5 @@
 //! TCP: a listener and a stream.
 
-use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,7 +8,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, to_std};
-use super::macros::{descriptors, listener, settings, stream, timeouts};
+use super::macros::{debug_socket, descriptors, listener, settings, stream, timeouts};
 use crate::poll::fd::Fd;
 use crate::poll::socket::PEEK;
 use crate::sys::clock::{NEVER, deadline_ns};
@@ -521,28 +520,10 @@ impl TcpStream {
     }
 }
 
-impl fmt::Debug for TcpStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut s = f.debug_struct("TcpStream");
-        if let Ok(addr) = self.local_addr() {
-            s.field("addr", &addr);
-        }
-        if let Ok(peer) = self.peer_addr() {
-            s.field("peer", &peer);
-        }
-        s.field("fd", &self.as_raw_fd()).finish()
-    }
-}
+debug_socket!(TcpStream, |this|
+    addr: this.local_addr(), peer: this.peer_addr(), fd: Ok(this.as_raw_fd()));
 
-impl fmt::Debug for TcpListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut s = f.debug_struct("TcpListener");
-        if let Ok(addr) = self.local_addr() {
-            s.field("addr", &addr);
-        }
-        s.field("fd", &self.as_raw_fd()).finish()
-    }
-}
+debug_socket!(TcpListener, |this| addr: this.local_addr(), fd: Ok(this.as_raw_fd()));
 
 descriptors!(TcpListener, std::net::TcpListener);
 settings!(TcpListener);
@@ -562,7 +543,7 @@ assert!(connections.finish().is_empty());"
 descriptors!(TcpStream, std::net::TcpStream);
 settings!(TcpStream);
 timeouts!(TcpStream);
-stream!(TcpStream);
+stream!(TcpStream, fn read = Fd::read, fn write = Fd::write, fn recv_owned = Fd::recv_owned);
 
 /// Options of a TCP connection that only Linux has: `std::os::linux::net::TcpStreamExt`, which only
 /// `std`'s streams can have.

@@ -1,6 +1,5 @@
 //! UDP sockets.
 
-use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, to_std};
-use super::macros::{descriptors, settings, timeouts};
+use super::macros::{debug_socket, descriptors, settings, timeouts};
 use crate::poll::fd::Fd;
 use crate::poll::socket::PEEK;
 
@@ -463,15 +462,7 @@ impl UdpSocket {
     }
 }
 
-impl fmt::Debug for UdpSocket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut s = f.debug_struct("UdpSocket");
-        if let Ok(addr) = self.local_addr() {
-            s.field("addr", &addr);
-        }
-        s.field("fd", &self.as_raw_fd()).finish()
-    }
-}
+debug_socket!(UdpSocket, |this| addr: this.local_addr(), fd: Ok(this.as_raw_fd()));
 
 descriptors!(UdpSocket, std::net::UdpSocket);
 settings!(UdpSocket);

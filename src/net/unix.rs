@@ -1,6 +1,5 @@
 //! Unix sockets: a listener and a stream.
 
-use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -10,7 +9,7 @@ use std::path::Path;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::addr::{self, to_unix};
-use super::macros::{descriptors, listener, settings, stream, timeouts};
+use super::macros::{debug_socket, descriptors, listener, settings, stream, timeouts};
 use super::tcp::BACKLOG;
 use crate::poll::fd::Fd;
 use crate::poll::socket::MAX_FDS;
@@ -455,30 +454,10 @@ pub(super) fn check_fds(fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-impl fmt::Debug for UnixListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut s = f.debug_struct("UnixListener");
-        s.field("fd", &self.as_raw_fd());
-        if let Ok(addr) = self.local_addr() {
-            s.field("local", &addr);
-        }
-        s.finish()
-    }
-}
+debug_socket!(UnixListener, |this| fd: Ok(this.as_raw_fd()), local: this.local_addr());
 
-impl fmt::Debug for UnixStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut s = f.debug_struct("UnixStream");
-        s.field("fd", &self.as_raw_fd());
-        if let Ok(addr) = self.local_addr() {
-            s.field("local", &addr);
-        }
-        if let Ok(addr) = self.peer_addr() {
-            s.field("peer", &addr);
-        }
-        s.finish()
-    }
-}
+debug_socket!(UnixStream, |this|
+    fd: Ok(this.as_raw_fd()), local: this.local_addr(), peer: this.peer_addr());
 
 descriptors!(UnixListener, std::os::unix::net::UnixListener);
 settings!(UnixListener);
@@ -498,4 +477,4 @@ std::fs::remove_file(&path)?;"
 descriptors!(UnixStream, std::os::unix::net::UnixStream);
 settings!(UnixStream);
 timeouts!(UnixStream);
-stream!(UnixStream);
+stream!(UnixStream, fn read = Fd::read, fn write = Fd::write, fn recv_owned = Fd::recv_owned);

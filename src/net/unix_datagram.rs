@@ -1,6 +1,5 @@
 //! Unix datagram sockets.
 
-use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -10,7 +9,7 @@ use std::path::Path;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::addr::{self, to_unix};
-use super::macros::{descriptors, settings, timeouts};
+use super::macros::{debug_socket, descriptors, settings, timeouts};
 use super::unix::check_fds;
 use crate::poll::fd::Fd;
 
@@ -417,19 +416,8 @@ impl UnixDatagram {
     }
 }
 
-impl fmt::Debug for UnixDatagram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut s = f.debug_struct("UnixDatagram");
-        s.field("fd", &self.as_raw_fd());
-        if let Ok(addr) = self.local_addr() {
-            s.field("local", &addr);
-        }
-        if let Ok(addr) = self.peer_addr() {
-            s.field("peer", &addr);
-        }
-        s.finish()
-    }
-}
+debug_socket!(UnixDatagram, |this|
+    fd: Ok(this.as_raw_fd()), local: this.local_addr(), peer: this.peer_addr());
 
 descriptors!(UnixDatagram, std::os::unix::net::UnixDatagram);
 settings!(UnixDatagram);

@@ -30,13 +30,13 @@ impl Counts {
         self.inflight.load(Ordering::Relaxed)
     }
 
-    /// Adds one. Only the owner of the poller may call this.
+    /// Counts an operation that begins. Only the owner of the poller may call this.
     #[inline(always)]
     pub(crate) fn begin(&self) {
         self.inflight.store(self.inflight() + 1, Ordering::Relaxed);
     }
 
-    /// Subtracts `n`. Only the owner of the poller may call this.
+    /// Counts `n` operations that have completed. Only the owner of the poller may call this.
     #[inline(always)]
     pub(crate) fn end(&self, n: usize) {
         self.inflight
@@ -49,24 +49,24 @@ impl Counts {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// Adds an operation that stays armed. Only the owner of the poller may call this.
+    /// Counts an operation that begins, and stays armed. Only the owner of the poller may call this.
     pub(crate) fn begin_armed(&self) {
         self.begin();
         self.armed.store(self.n_armed() + 1, Ordering::Relaxed);
     }
 
-    /// Subtracts an operation that stayed armed. Only the owner of the poller may call this.
+    /// Counts the end of an operation that stayed armed. Only the owner of the poller may call this.
     pub(crate) fn end_armed(&self) {
         self.end(1);
         self.armed.store(self.n_armed() - 1, Ordering::Relaxed);
     }
 
-    /// Adds one, where other threads may subtract.
+    /// Counts an operation that begins, where other threads may count its end.
     pub(crate) fn begin_shared(&self) {
         self.inflight.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Subtracts one. Any thread.
+    /// Counts the end of an operation that [`Counts::begin_shared`] counted. Any thread may call this.
     pub(crate) fn end_shared(&self) {
         self.inflight.fetch_sub(1, Ordering::Relaxed);
     }

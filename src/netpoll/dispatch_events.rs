@@ -46,16 +46,16 @@ impl Ring {
         counts: &Counts,
         fd: i32,
         poll: &Arc<MultishotPoll>,
-        (home, now_ns): (RingThread, u64),
+        (armed_on, now_ns): (RingThread, u64),
         ready: &mut GList,
     ) {
-        let name = Arc::as_ptr(poll).expose_provenance() as u64 | TAG_MULTISHOT_POLL;
-        if !poll.begin(home, name) {
+        let user_data = Arc::as_ptr(poll).expose_provenance() as u64 | TAG_MULTISHOT_POLL;
+        if !poll.begin(armed_on, user_data) {
             return;
         }
         // The ring's own reference, released at the last completion.
         std::mem::forget(Arc::clone(poll));
-        let entry = request::multishot_poll(fd, multishot_poll::EVENTS).user_data(name);
+        let entry = request::multishot_poll(fd, multishot_poll::EVENTS).user_data(user_data);
         counts.begin_armed();
         // SAFETY: the caller holds the P, and the entry points at nothing.
         unsafe { self.push(counts, &entry, now_ns, ready) };

@@ -35,6 +35,7 @@ use crate::sys::clock::{self, NEVER};
 use crate::sys::epoll::{self, Event, NO_EVENT};
 use crate::sys::request::{Interest, Request};
 use crate::sys::socket;
+use crate::util::fmt_as::debug_fields;
 use crate::util::ladder;
 
 /// The most events collected at once: the P's goroutines wait while they are handled.
@@ -60,13 +61,7 @@ pub(crate) struct Epoll {
     precise: Cell<bool>,
 }
 
-impl std::fmt::Debug for Epoll {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Epoll")
-            .field("fd", &self.epfd())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Epoll, |this| fd: this.epfd(), ..);
 
 impl Epoll {
     /// A poller that is not open yet.

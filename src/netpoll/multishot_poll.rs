@@ -20,7 +20,7 @@
 //!
 //! | reader on the M that armed it     | reader elsewhere                | last completion    |
 //! |-----------------------------------|---------------------------------|--------------------|
-//! | 1. home is here: this M will      | under the lock:                 | under the lock:    |
+//! | 1. it is armed here: this M will  | under the lock:                 | under the lock:    |
 //! |    dispatch the end, after this   | 1. armed, by this runtime?      | 1. armed = None    |
 //! | 2. register in the poll_desc      | 2. register in the poll_desc    | 2. set the         |
 //! |                                   | 1. not armed? arm, start again  |    poll_desc ready |
@@ -65,7 +65,7 @@ const PAYS_FROM: u64 = 4;
 /// poll.
 const VAIN_AT_MOST: u8 = 4;
 
-/// The `home` of a poll that is not armed.
+/// The `armed_on` of a poll that is not armed.
 const NOT_ARMED: u64 = 0;
 
 /// A ring, and the thread and the runtime that use it.
@@ -108,9 +108,9 @@ pub(crate) enum WaitStart {
 /// The request in the kernel.
 #[derive(Debug)]
 struct ArmedPoll {
-    home: RingThread,
-    /// Its `user_data` in that ring.
-    name: u64,
+    armed_on: RingThread,
+    /// The request's `user_data` in that ring.
+    user_data: u64,
     /// The number of events before it was armed.
     n_events: u64,
     /// The kernel was asked for the last completion.
@@ -136,7 +136,7 @@ pub(crate) struct MultishotPoll {
     /// `RingThread::ring_and_m` of the ring that `armed` names. Ordering: relaxed; written under
     /// the lock. Exact for the M that it names: that M wrote it and is the one to clear it, or has
     /// got the P from the M that did. A hint for all others.
-    home: AtomicU64,
+    armed_on: AtomicU64,
     /// A lasting condition was reported. Ordering: relaxed; written before the poll_desc is set
     /// ready.
     is_over: AtomicBool,
@@ -153,7 +153,7 @@ impl MultishotPoll {
     pub(crate) fn new() -> MultishotPoll {
         MultishotPoll {
             poll_desc: PollDesc::new(),
-            home: AtomicU64::new(NOT_ARMED),
+            armed_on: AtomicU64::new(NOT_ARMED),
             is_over: AtomicBool::new(false),
             n_away: AtomicU8::new(0),
             n_vain: AtomicU8::new(0),
@@ -191,10 +191,10 @@ impl MultishotPoll {
 
     #[inline]
     fn wait_at(self: &Arc<MultishotPoll>, waiter: *const (), here: RingThread) -> WaitStart {
-        match self.home.load(Ordering::Relaxed) {
+        match self.armed_on.load(Ordering::Relaxed) {
             // This M itself dispatches the last completion. So that comes after this call, and the
             // ring's reference stays as long.
-            home if home == here.ring_and_m => {
+            ring_and_m if ring_and_m == here.ring_and_m => {
                 self.n_away.store(0, Ordering::Relaxed);
                 self.register(waiter)
             }
@@ -227,8 +227,8 @@ impl MultishotPoll {
         // A thread of another runtime would have to pass the wake on, and may end before it does.
         // If a thread that has since left this ring armed the poll, each completion would wake that
         // thread.
-        let is_foreign = poll.home.runtime != here.runtime;
-        if is_foreign || poll.home.ring() == here.ring() || n_away >= MOVES_AFTER {
+        let is_foreign = poll.armed_on.runtime != here.runtime;
+        if is_foreign || poll.armed_on.ring() == here.ring() || n_away >= MOVES_AFTER {
             this.move_on(poll);
             return WaitStart::Elsewhere;
         }
@@ -254,19 +254,19 @@ impl MultishotPoll {
     }
 
     /// Records that the request is about to be queued. `false` if it is armed already.
-    pub(super) fn begin(&self, home: RingThread, name: u64) -> bool {
+    pub(super) fn begin(&self, armed_on: RingThread, user_data: u64) -> bool {
         oracle::lives(self);
         let mut armed = self.armed.lock();
         if armed.is_some() {
             return false;
         }
         *armed = Some(ArmedPoll {
-            home,
-            name,
+            armed_on,
+            user_data,
             n_events: self.poll_desc.n_events(),
             is_stopping: false,
         });
-        self.home.store(home.ring_and_m, Ordering::Relaxed);
+        self.armed_on.store(armed_on.ring_and_m, Ordering::Relaxed);
         self.n_away.store(0, Ordering::Relaxed);
         true
     }
@@ -304,7 +304,7 @@ impl MultishotPoll {
     fn end(&self) -> (Option<*const ()>, SeenEvents) {
         let mut armed = self.armed.lock();
         *armed = None;
-        self.home.store(NOT_ARMED, Ordering::Relaxed);
+        self.armed_on.store(NOT_ARMED, Ordering::Relaxed);
         self.poll_desc.set_ready()
     }
 
@@ -320,7 +320,7 @@ impl MultishotPoll {
         waited
     }
 
-    /// Asks the kernel to cancel the poll, once. Any thread.
+    /// Asks the kernel to cancel the poll, once. Any thread may call this.
     #[cold]
     pub(crate) fn stop(&self) {
         if let Some(poll) = &mut *self.armed.lock() {
@@ -342,8 +342,8 @@ impl ArmedPoll {
     /// caller tries again.
     fn stop(&mut self) {
         if !self.is_stopping {
-            let ring_fd = self.home.ring() as i32;
-            self.is_stopping = sync_cancel(ring_fd, self.name).is_ok();
+            let ring_fd = self.armed_on.ring() as i32;
+            self.is_stopping = sync_cancel(ring_fd, self.user_data).is_ok();
         }
     }
 }
@@ -368,9 +368,9 @@ mod tests {
     }
 
     /// A poll on P1 that has just ended, with no event left in its poll_desc.
-    fn ended(home: RingThread) -> Arc<MultishotPoll> {
+    fn ended(armed_on: RingThread) -> Arc<MultishotPoll> {
         let poll = Arc::new(MultishotPoll::new());
-        assert!(poll.begin(home, 0x1000));
+        assert!(poll.begin(armed_on, 0x1000));
         let event = poll.complete(-libc::ECANCELED, 0);
         assert!(event.waiter.is_none() && event.is_last);
         // Another reader finds nothing, and records that.
@@ -385,8 +385,8 @@ mod tests {
             RingThread::new(6, 2, RUNTIME),
         );
         let poll = ended(p1);
-        // As for a reader that read the home before it was cleared.
-        poll.home.store(p1.ring_and_m, Ordering::Relaxed);
+        // As for a reader that read `armed_on` before it was cleared.
+        poll.armed_on.store(p1.ring_and_m, Ordering::Relaxed);
         assert_eq!(poll.wait(&op(), p2), WaitStart::ToArm);
         assert!(poll.poll_desc.waiter().is_null());
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Stand-in for a waiter: an even address.
 const WAITER: *const () = std::ptr::without_provenance(8);
 
-fn home(m_id: u64, runtime: usize) -> RingThread {
+fn ring_thread(m_id: u64, runtime: usize) -> RingThread {
     // No ring: no call reaches the kernel.
     RingThread::new(
         -1 - m_id as i32,
@@ -23,7 +23,7 @@ fn home(m_id: u64, runtime: usize) -> RingThread {
 fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
     models::run(|| {
         let poll = Arc::new(MultishotPoll::new());
-        let (p1, p2) = (home(1, 16), home(2, 16));
+        let (p1, p2) = (ring_thread(1, 16), ring_thread(2, 16));
         assert!(poll.begin(p1, 8));
         let n_ended = Arc::new(AtomicU64::new(0));
         // P1 dispatches the last completion.
@@ -71,13 +71,13 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
 fn loom_watch_a_poll_serves_its_own_runtime() {
     models::run(|| {
         let poll = Arc::new(MultishotPoll::new());
-        let (ours, elsewhere) = (home(1, 16), home(2, 16));
+        let (ours, elsewhere) = (ring_thread(1, 16), ring_thread(2, 16));
         assert!(poll.begin(ours, 8));
         // The other runtime arms the poll as soon as it is not armed.
         let them = {
             let poll = Arc::clone(&poll);
             thread::spawn(move || {
-                if poll.begin(home(3, 32), 8) {
+                if poll.begin(ring_thread(3, 32), 8) {
                     let event = poll.complete(EVENTS as i32, MORE);
                     assert!(event.waiter.is_none(), "a waiter of ours");
                 }

@@ -81,7 +81,7 @@ impl Poller {
         }
     }
 
-    /// Whether [`Poller::open`] has succeeded. Any thread.
+    /// Whether [`Poller::open`] has succeeded. Any thread may call this.
     pub(crate) fn is_open(&self) -> bool {
         match &self.engine {
             Engine::Ring(ring) => ring.fd() >= 0,

@@ -115,7 +115,7 @@ impl BufferRing {
         unsafe { self.base.add(self.slots_at + STRIDE * usize::from(slot)) }
     }
 
-    /// Gives a slot to the kernel. Any thread.
+    /// Gives a slot to the kernel. Any thread may call this.
     pub(crate) fn give(&self, slot: u16) {
         let addr = self.slot(slot).expose_provenance() as u64;
         let entries = self.base.cast::<BufRingEntry>();

@@ -42,6 +42,7 @@ use crate::sys::probe::{COMPLETIONS, ENTRIES, Features, builder};
 use crate::sys::request::{self, Request};
 use crate::sys::uring::{self, SharedWords, send_msg_ring};
 use crate::sys::{epoll, file};
+use crate::util::fmt_as::debug_fields;
 #[cfg(explore)]
 use windlass_explorer::IoUring;
 
@@ -62,7 +63,7 @@ const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
 const TAG_ANSWER: u64 = 3;
-/// A multishot poll.
+/// The tag of a multishot poll.
 pub(super) const TAG_MULTISHOT_POLL: u64 = 6;
 pub(super) const TAGS: u64 = 7;
 const _: () = assert!(align_of::<Op>() > TAGS as usize);
@@ -109,7 +110,7 @@ pub(crate) fn with_pages<T>(fd: i32, f: impl FnOnce(&[usize]) -> T) -> io::Resul
 /// Ordering: set when the ring is opened, before its P has an M to be woken; relaxed.
 #[derive(Debug)]
 pub(crate) struct Waker {
-    /// -1 before that.
+    /// The ring's descriptor; -1 until it is opened.
     ring_fd: AtomicI32,
     /// The eventfd that the ring reads, where messages do not work; else -1.
     event_fd: AtomicI32,
@@ -184,13 +185,7 @@ pub(crate) struct Ring {
     pool: OnceLock<Option<Arc<BufferRing>>>,
 }
 
-impl std::fmt::Debug for Ring {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring")
-            .field("fd", &self.fd())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Ring, |this| fd: this.fd(), ..);
 
 impl Ring {
     /// A ring that is not open yet: many Ps are never used.
@@ -310,14 +305,14 @@ impl Ring {
     }
 
     /// The pool of receive buffers, on `node` if there is one. `group` is different for each ring
-    /// of the runtime. Makes the pool at the first call. Any thread.
+    /// of the runtime. Makes the pool at the first call. Any thread may call this.
     pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<BufferRing>> {
         self.pool
             .get_or_init(|| BufferRing::new(&self.uring().submitter(), group, node).ok())
             .as_ref()
     }
 
-    /// The pool, if it was made. Any thread.
+    /// The pool, if it was made. Any thread may call this.
     pub(crate) fn made_pool(&self) -> Option<&Arc<BufferRing>> {
         self.pool.get()?.as_ref()
     }

@@ -1,11 +1,11 @@
 //! All connections to a listener, as an iterator.
 
-use std::fmt;
 use std::io;
 use std::iter::FusedIterator;
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::fd::Fd;
+use crate::util::fmt_as::debug_fields;
 
 /// The connections to a listener, one after the other. Made by `accept_stream` of a listener, for
 /// example [`TcpListener::accept_stream`](crate::net::TcpListener::accept_stream).
@@ -124,10 +124,4 @@ impl<T: From<OwnedFd>> Iterator for AcceptStream<'_, T> {
 
 impl<T: From<OwnedFd>> FusedIterator for AcceptStream<'_, T> {}
 
-impl<T> fmt::Debug for AcceptStream<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcceptStream")
-            .field("fd", &self.fd.as_fd())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([T] AcceptStream<'_, T>, |this| fd: this.fd.as_fd(), ..);

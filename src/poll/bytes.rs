@@ -35,13 +35,13 @@ pub(crate) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Of a descriptor that nobody knows. Makes a system call.
+    /// The stream of a descriptor of any kind. Makes a system call to find out whether it is a device.
     pub(crate) fn of(fd: BorrowedFd<'a>) -> Stream<'a> {
         let is_device = is_device(fd);
         Stream { fd, is_device }
     }
 
-    /// Of a pipe.
+    /// The stream of a pipe.
     pub(crate) fn of_pipe(fd: BorrowedFd<'a>) -> Stream<'a> {
         let is_device = false;
         Stream { fd, is_device }

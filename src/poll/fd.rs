@@ -114,9 +114,9 @@ impl Drop for Shared {
 /// The time limits of one direction.
 #[derive(Debug)]
 struct DirectionState {
-    /// Of each call, in nanoseconds; `NEVER` for none. Ordering: relaxed, a setting.
+    /// The longest wait of each call, in nanoseconds; `NEVER` if there is no limit. Ordering: relaxed, a setting.
     timeout_ns: AtomicU64,
-    /// Of all calls.
+    /// The deadline of all calls together.
     limit: MovableDeadline,
 }
 
@@ -212,7 +212,7 @@ impl Fd {
         })
     }
 
-    /// The simulated socket.
+    /// The simulated socket behind this descriptor; `None` outside of simulations.
     #[inline]
     pub(crate) fn sim_socket(&self) -> Option<&SimSocket> {
         self.shared.sim.as_ref()
@@ -569,8 +569,8 @@ impl Fd {
         }
     }
 
-    /// Only for sockets that report how much a receive has left, which is TCP. A buffer that was
-    /// not filled is no proof that the socket is empty: a receive also stops at urgent data, and
+    /// Gives the socket a multishot poll, if it reports how much a receive has left, as TCP does. A buffer that
+    /// was not filled is no proof that the socket is empty: a receive also stops at urgent data, and
     /// where descriptors were passed.
     #[cold]
     fn make_multishot_poll(&self) {

@@ -25,6 +25,7 @@ use crate::g::status::{Reason, Status, WaitId};
 use crate::lock::{Lock, Rank};
 use crate::loom::{AtomicPtr, AtomicU64, Ordering, after_seq_cst};
 use crate::sys::clock::{self, NEVER};
+use crate::util::fmt_as::debug_fields;
 
 /// A type with a goroutine's status.
 pub(crate) trait HasStatus {
@@ -65,13 +66,7 @@ pub(crate) struct MovableDeadline<W = Header> {
     others: Lock<Vec<Name<W>>>,
 }
 
-impl<W> std::fmt::Debug for MovableDeadline<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Limit")
-            .field("at_ns", &self.at_ns)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([W] MovableDeadline<W>, |this| at_ns: this.at_ns, ..);
 
 impl<W: HasStatus> MovableDeadline<W> {
     pub(crate) fn new() -> MovableDeadline<W> {

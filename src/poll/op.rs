@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! runs on        file                         does
-//! goroutine      net/macros.rs                TcpStream::read
+//! goroutine      net/tcp.rs                   stream!: TcpStream::read
 //!                poll/socket.rs               Fd::read, recv: tries inline, or chooses another way to wait
 //!                poll/op.rs                   run_until, park_for: an Op on this frame
 //!                sched/wait/park.rs           park_until: switches out

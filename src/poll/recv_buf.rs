@@ -8,7 +8,6 @@
 //! without a receive.
 #![allow(unsafe_code)]
 
-use std::fmt;
 use std::io;
 use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
@@ -24,6 +23,7 @@ use crate::sched::wait::park::{self, Caller};
 use crate::sys::errno::{is_would_block, retry};
 use crate::sys::request::{Request, left_something};
 use crate::sys::socket;
+use crate::util::fmt_as::debug_fields;
 
 /// Received bytes in a buffer that the runtime provides. Returned by `recv_owned` of a stream, for
 /// example [`TcpStream::recv_owned`](crate::net::TcpStream::recv_owned).
@@ -131,14 +131,7 @@ impl Drop for RecvBuf {
     }
 }
 
-impl fmt::Debug for RecvBuf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecvBuf")
-            .field("len", &self.len)
-            .field("is_pooled", &self.is_pooled())
-            .finish()
-    }
-}
+debug_fields!(RecvBuf, |this| len: this.len, is_pooled: this.is_pooled());
 
 impl Fd {
     /// Receives what is in the socket, at most [`SLOT_BYTES`]. Waits if that is nothing.

@@ -44,10 +44,10 @@ pub(crate) const PEEK: i32 = libc::MSG_PEEK;
 /// Where a sender finds out that there is room for what it sends.
 #[derive(Clone, Copy, Debug)]
 enum Room<'a> {
-    /// At its socket.
+    /// By polling the socket that it sends from.
     Here,
-    /// At a socket that is connected to this address: a poll of its own reports nothing about the
-    /// queue of a receiver that it is not connected to.
+    /// By polling another socket, one that is connected to the receiver at this address. The socket that it
+    /// sends from is not, so a poll of that one does not tell whether the receiver has room.
     At(&'a SockAddr),
 }
 

@@ -18,7 +18,8 @@
 //! A room imports from the rooms on its left: [`numa`], [`queue`], [`pacing`], [`types`], [`wait`],
 //! [`proc`], [`monitor`]. Data lies on the left and what is done with it on the right, as in Go's
 //! `runtime2.go` and `proc.go`. The files of a room import in the order of its `mod.rs`. In `types`
-//! some have none: P, M and scheduler name one another. `tests/tidy.rs` checks this.
+//! some have none: P, M and scheduler name one another. The methods of a type lie in its own room; the
+//! others have functions. `tests/tidy.rs` checks this.
 //!
 //! # Rejected designs
 //!

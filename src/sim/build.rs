@@ -16,7 +16,6 @@ use super::link::Link;
 use super::report::{Report, Run};
 use super::schedule::Schedule;
 use super::settle::linger;
-use super::shorten::{MOST_RUNS, shorten};
 use super::strategy::Strategy;
 use super::trace::Taken;
 use super::trace_file::TraceFile;
@@ -25,6 +24,7 @@ use crate::bubble::Bubble;
 use crate::bubble::log::Event;
 use crate::bubble::messages::Messages;
 use crate::bubble::net::network::Network;
+use crate::bubble::shorten::{MOST_RUNS, shorten};
 use crate::bubble::strategy::{Choice, Script, next_script};
 use crate::debug::dump::Dump;
 use crate::fs::memory::settings::Disk;
@@ -257,6 +257,20 @@ impl Sim {
     /// Whether the run goes on until no goroutine can run.
     fn lingers(&self) -> bool {
         self.no_goroutines_left || self.no_descriptors_left || self.no_messages_left
+    }
+
+    /// The panics of the run that are errors.
+    fn panics(&self, bubble: &Bubble) -> Vec<Panic> {
+        let panics = bubble.panics().into_iter();
+        panics
+            .filter(|panicked| !self.may_panic || panicked.id == 1)
+            .map(|panicked| Panic {
+                goroutine: panicked.id,
+                name: panicked.name,
+                message: panicked.message,
+                at: panicked.at,
+            })
+            .collect()
     }
 
     /// A leftover of the run that is an error.
@@ -661,50 +675,8 @@ impl<F: Fn()> Runner<'_, F> {
 
     fn run_one(&self, plan: Plan) -> Result<Outcome, Failure> {
         let (sim, seed) = (self.sim, plan.seed);
-        let (chosen, strategy) = sim.strategy.of_seed(seed);
-        let strategy = match sim.replay {
-            Some(_) => "replay".to_owned(),
-            None => strategy,
-        };
         let dump = Rc::new(RefCell::new(None));
-        let chosen = (chosen, plan.script);
-        let bubble = Bubble::new(
-            clock::now(),
-            seed,
-            chosen,
-            plan.most_steps.unwrap_or(sim.steps),
-            plan.keeps,
-            plan.repeats,
-        )
-        .with_network(
-            Network::new(
-                sim.link.quality(),
-                sim.faults.drawn(),
-                sim.faults.lookup_failures(),
-            ),
-            // Relaxed: see the static.
-            N_RUNS.fetch_add(1, Ordering::Relaxed),
-        );
-        self.progress.begin(seed);
-        let taken = Rc::clone(&dump);
-        let mut simulation = Simulation::new(
-            bubble,
-            Arc::clone(&self.progress),
-            Box::new(move |sched| *taken.borrow_mut() = Some(Dump::take(sched))),
-            sim_disk::on_event,
-        );
-        let traces = plan.traces && sim.trace.is_some();
-        simulation.recording = traces.then(Recording::default);
-        if traces || plan.events.is_some() {
-            simulation.bubble.net(|net, _| net.keep_notes());
-        }
-        if let Some(lines) = &plan.events {
-            simulation.on_switch = Some(Box::new(events::recorder(lines)));
-        }
-        if sim.no_messages_left {
-            simulation.bubble.count_messages();
-        }
-        simulation.forbids_others = sim.no_goroutines_left;
+        let (simulation, strategy) = self.prepare(plan, &dump);
         let left = RefCell::new(None);
         let bubble = &simulation.bubble;
         sim_disk::install(bubble, &sim.disk);
@@ -745,16 +717,7 @@ impl<F: Fn()> Runner<'_, F> {
             schedule: bubble.hash(),
             elapsed: bubble.elapsed(),
         };
-        let panics = bubble.panics().into_iter();
-        let panics: Vec<Panic> = panics
-            .filter(|panicked| !sim.may_panic || panicked.id == 1)
-            .map(|panicked| Panic {
-                goroutine: panicked.id,
-                name: panicked.name,
-                message: panicked.message,
-                at: panicked.at,
-            })
-            .collect();
+        let panics = sim.panics(bubble);
         let (kind_left, left) = left.take().unzip();
         let kind = match simulation.stopped.get() {
             Some(Stop::Outside) => Some(FailureKind::Thread),
@@ -790,6 +753,59 @@ impl<F: Fn()> Runner<'_, F> {
             events: bubble.take_events(),
             simulation,
         })
+    }
+
+    /// Makes the world of a run, in which nothing has happened yet. Returns it with the text for its strategy. A
+    /// dump of a run that stops goes to `dump`.
+    fn prepare(&self, plan: Plan, dump: &Rc<RefCell<Option<Dump>>>) -> (Simulation, String) {
+        let sim = self.sim;
+        let (chosen, strategy) = sim.strategy.of_seed(plan.seed);
+        let bubble = Bubble::new(
+            clock::now(),
+            plan.seed,
+            (chosen, plan.script),
+            plan.most_steps.unwrap_or(sim.steps),
+            plan.keeps,
+            plan.repeats,
+        )
+        .with_network(
+            Network::new(
+                sim.link.quality(),
+                sim.faults.drawn(),
+                sim.faults.lookup_failures(),
+            ),
+            // Relaxed: see the static.
+            N_RUNS.fetch_add(1, Ordering::Relaxed),
+        );
+        self.progress.begin(plan.seed);
+        let taken = Rc::clone(dump);
+        let mut simulation = Simulation::new(
+            bubble,
+            Arc::clone(&self.progress),
+            Box::new(move |sched| *taken.borrow_mut() = Some(Dump::take(sched))),
+            sim_disk::on_event,
+        );
+        let traces = plan.traces && sim.trace.is_some();
+        simulation.recording = traces.then(Recording::default);
+        if traces || plan.events.is_some() {
+            simulation.bubble.net(|net, _| net.keep_notes());
+        }
+        if let Some(lines) = &plan.events {
+            simulation.on_switch = Some(Box::new(events::recorder(lines)));
+        }
+        if sim.no_messages_left {
+            simulation.bubble.count_messages();
+        }
+        simulation.forbids_others = sim.no_goroutines_left;
+        let is_replay = sim.replay.is_some();
+        (
+            simulation,
+            if is_replay {
+                "replay".to_owned()
+            } else {
+                strategy
+            },
+        )
     }
 }
 

@@ -85,7 +85,6 @@ mod events;
 mod trace;
 mod trace_file;
 mod watch;
-mod shorten;
 mod strategy;
 mod link;
 mod faults;

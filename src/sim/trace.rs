@@ -57,7 +57,7 @@ pub(super) struct Taken {
     notes: Vec<(Note, Option<String>)>,
     panics: Vec<Panicked>,
     title: String,
-    /// Why it failed.
+    /// The kind of failure with which the run ended.
     failure: Option<FailureKind>,
     /// It repeats another run, which was longer.
     pub(super) is_shorter: bool,
@@ -128,7 +128,7 @@ fn process_of(host: u32) -> u64 {
     RUN + 1 + u64::from(host)
 }
 
-/// The file's clock.
+/// The times in the file. They grow with virtual time, and by a little with each step.
 #[derive(Debug)]
 struct Clock {
     step: u64,
@@ -136,7 +136,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// The moment of a step at which `elapsed_ns` of virtual time have passed.
+    /// Returns the time in the file of a step that is taken after `elapsed_ns` of virtual time.
     fn at(&mut self, step: u64, elapsed_ns: u64) -> u64 {
         let n_steps = step.saturating_sub(self.step);
         self.now_ns = elapsed_ns.max(self.now_ns + n_steps * STEP_NS);

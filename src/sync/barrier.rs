@@ -1,7 +1,6 @@
 //! A barrier.
 
 use std::cell::Cell;
-use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
@@ -10,7 +9,7 @@ use crate::g::status::Reason;
 use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::{Ordering, const_fn};
 use crate::sched::wait::points;
-use crate::util::fmt_as::fmt_as;
+use crate::util::fmt_as::{debug_fields, fmt_as};
 
 /// Lets `n` goroutines or threads wait for each other, repeatedly, as `std::sync::Barrier` does.
 ///
@@ -146,10 +145,4 @@ impl BarrierWaitResult {
 
 fmt_as!(Debug for Barrier, "Barrier { .. }");
 
-impl fmt::Debug for BarrierWaitResult {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BarrierWaitResult")
-            .field("is_leader", &self.is_leader())
-            .finish()
-    }
-}
+debug_fields!(BarrierWaitResult, |this| is_leader: this.is_leader());

@@ -5,7 +5,6 @@
 //! the state under the list's lock, and the end of a run changes the state before it takes that
 //! lock.
 
-use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::waitlist::{self, Queue, QueueEnd, WaitError, WaitList};
@@ -13,7 +12,7 @@ use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
 use crate::sched::wait::points;
-use crate::util::fmt_as::fmt_as;
+use crate::util::fmt_as::{debug_fields, fmt_as};
 
 const INCOMPLETE: u32 = 0;
 const POISONED: u32 = 1;
@@ -365,10 +364,4 @@ impl OnceState {
 
 fmt_as!(Debug for Once, "Once { .. }");
 
-impl fmt::Debug for OnceState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OnceState")
-            .field("poisoned", &self.is_poisoned())
-            .finish()
-    }
-}
+debug_fields!(OnceState, |this| poisoned: this.is_poisoned());

@@ -1,12 +1,12 @@
 //! Permits that keep their semaphore alive, so that they may go wherever a value may.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::semaphore::{
     AcquireError, AcquireTimeoutError, Semaphore, SemaphorePermit, TryAcquireError,
 };
+use crate::util::fmt_as::debug_fields;
 
 /// Acquired permits of a [`Semaphore`] in an [`Arc`]. Dropping it returns them to the semaphore.
 ///
@@ -200,10 +200,4 @@ impl Drop for OwnedSemaphorePermit {
     }
 }
 
-impl fmt::Debug for OwnedSemaphorePermit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnedSemaphorePermit")
-            .field("permits", &self.n)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(OwnedSemaphorePermit, |this| permits: this.n, ..);

@@ -27,7 +27,7 @@ impl Flag {
         Flag(AtomicBool::new(false))
     }
 
-    /// Called when a guard is made.
+    /// Notes, for a new guard of the lock, whether its thread panics already.
     #[inline]
     pub(crate) fn guard() -> Guard {
         Guard {

@@ -15,6 +15,7 @@ use crate::loom::native::OnceLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::points;
+use crate::util::fmt_as::debug_fields;
 use crate::util::padded::Padded;
 
 /// Objects to be used again, such as buffers and compressors, in a list for each P: Go's
@@ -325,13 +326,7 @@ impl<T> Drop for Pooled<'_, T> {
     }
 }
 
-impl<T, F> fmt::Debug for Pool<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
-            .field("idle", &self.idle())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([T, F] Pool<T, F>, |this| idle: this.idle(), ..);
 
 impl<T: fmt::Debug> fmt::Debug for Pooled<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -251,7 +251,8 @@ impl RawMutex {
         }
     }
 
-    /// Called when a waiter whose wait was cut short has left the queue.
+    /// Clears the marks of the queue, if the waiter that has just left it was the last. The wait of that one was cut
+    /// short, so nobody else is to be woken.
     fn leave(&self, queue: &Queue<'_>) -> DequeuedList {
         if queue.is_empty() {
             self.state

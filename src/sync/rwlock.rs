@@ -454,7 +454,7 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// The caller holds the lock for reading.
+    /// Makes the guard of a lock that the caller holds for reading.
     #[inline]
     fn read_guard(&self) -> RwLockReadGuard<'_, T> {
         RwLockReadGuard {

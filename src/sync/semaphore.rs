@@ -11,7 +11,6 @@
 //! out.
 
 use std::error::Error;
-use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering, const_fn};
 use crate::sched::wait::{current_context, points};
 use crate::sys::clock::{NEVER, deadline_ns};
-use crate::util::fmt_as::fmt_as;
+use crate::util::fmt_as::{debug_fields, fmt_as};
 
 const QUEUED: u64 = 1;
 const CLOSED: u64 = 2;
@@ -519,22 +518,9 @@ impl Drop for SemaphorePermit<'_> {
     }
 }
 
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore")
-            .field("permits", &self.permits())
-            .field("closed", &self.is_closed())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Semaphore, |this| permits: this.permits(), closed: this.is_closed(), ..);
 
-impl fmt::Debug for SemaphorePermit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SemaphorePermit")
-            .field("permits", &self.n)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SemaphorePermit<'_>, |this| permits: this.n, ..);
 
 impl AcquireError {
     /// Whether the semaphore was closed. If not, the wait was cut short by a context or by the
@@ -553,15 +539,11 @@ impl AcquireError {
     }
 }
 
-impl fmt::Display for AcquireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Refused::Closed => "semaphore closed",
-            Refused::Over(_) => "the wait for the semaphore was cut short by a context",
-            _ => "the wait for the semaphore was cut short because the runtime ends",
-        })
-    }
-}
+fmt_as!(Display for AcquireError, |this| match this.0 {
+    Refused::Closed => "semaphore closed",
+    Refused::Over(_) => "the wait for the semaphore was cut short by a context",
+    _ => "the wait for the semaphore was cut short because the runtime ends",
+});
 
 fmt_as!(Display for TryAcquireError, |this| match this {
     TryAcquireError::Closed => "semaphore closed",

@@ -4,7 +4,6 @@
 //! that brings the count to 0 while that bit is set does so under the list's lock. So every waiter
 //! queued then waits for exactly this 0, and later waiters see the new count.
 
-use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering};
 use crate::sched::wait::{points, spawn};
+use crate::util::fmt_as::debug_fields;
 
 const WAITED_FOR: u64 = 1;
 const ONE: u64 = 2;
@@ -283,11 +283,4 @@ impl Group {
     }
 }
 
-impl fmt::Debug for WaitGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = self.0.state.load(Ordering::Relaxed) / ONE;
-        f.debug_struct("WaitGroup")
-            .field("count", &count)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(WaitGroup, |this| count: this.0.state.load(Ordering::Relaxed) / ONE, ..);

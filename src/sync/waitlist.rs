@@ -310,7 +310,7 @@ pub(crate) struct Held<'a, T> {
 }
 
 impl<'a, T> Held<'a, T> {
-    /// The waiters.
+    /// The queue of the waiters.
     pub(crate) fn queue(&self) -> &Queue<'a> {
         &self.queue
     }

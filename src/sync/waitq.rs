@@ -69,7 +69,7 @@ pub(crate) struct WaitOptions {
 }
 
 impl WaitOptions {
-    /// Only a taker or a shutdown ends the wait.
+    /// The options of a wait that only a taker or a shutdown ends.
     #[inline]
     pub(crate) fn new(reason: Reason) -> WaitOptions {
         WaitOptions {

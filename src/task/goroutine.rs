@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
@@ -29,6 +28,7 @@ use crate::sched::wait::points;
 use crate::sched::wait::sleep;
 use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
+use crate::util::fmt_as::debug_fields;
 use crate::util::ladder;
 
 pub use crate::sched::wait::points::Cancelled;
@@ -987,13 +987,7 @@ fn cancel_own(own: Option<&CancelRef>) -> bool {
     own.inspect(|own| own.cancel()).is_some()
 }
 
-impl<T> fmt::Debug for JoinHandle<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle")
-            .field("task", &self.task())
-            .finish()
-    }
-}
+debug_fields!([T] JoinHandle<T>, |this| task: this.task());
 
 /// A reference to a goroutine or a plain thread, to identify and to unpark it. Made by [`current`]
 /// and [`JoinHandle::task`]. The counterpart of `std::thread::Thread`.
@@ -1088,14 +1082,7 @@ impl Task {
     }
 }
 
-impl fmt::Debug for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task")
-            .field("id", &self.id())
-            .field("name", &self.name())
-            .finish()
-    }
-}
+debug_fields!(Task, |this| id: this.id(), name: this.name());
 
 /// Returns the calling goroutine, or on a plain thread that thread.
 ///
@@ -1738,7 +1725,7 @@ fn take_fn_of<F: FnOnce() -> T, T>(_: &F) -> TakeFn<T> {
 #[derive(Debug)]
 struct Packet<'scope, T> {
     result: Mutex<Option<Result<T>>>,
-    /// Only flags of it are set, so a panic leaves nothing half done.
+    /// The scope of the goroutine. The packet only sets flags of it, so a panic leaves nothing half done.
     scope: AssertUnwindSafe<&'scope ScopeShared>,
 }
 
@@ -1882,10 +1869,4 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 }
 
-impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScopedJoinHandle")
-            .field("task", &self.task())
-            .finish()
-    }
-}
+debug_fields!([T] ScopedJoinHandle<'_, T>, |this| task: this.task());

@@ -1,7 +1,6 @@
 //! A group of goroutines of which the first error ends all: Go's errgroup.
 
 use std::any::Any;
-use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::result::Result;
@@ -11,6 +10,7 @@ use crate::context::{CancelRef, Context, shield};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::wait::{park, points, spawn};
 use crate::sync::{OwnedSemaphorePermit, Semaphore, WaitGroup};
+use crate::util::fmt_as::debug_fields;
 
 /// Goroutines that work on one task, of which the first error cancels the others: Go's
 /// `errgroup.Group`.
@@ -472,10 +472,4 @@ impl<E> Drop for Owned<E> {
     }
 }
 
-impl<E> fmt::Debug for Group<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group")
-            .field("context", self.context())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([E] Group<E>, |this| context: this.context(), ..);

@@ -8,7 +8,6 @@
 //! while they run, and while they spawn into other sets.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::goroutine::{self, Builder, JoinHandle, Result, Task, spawn_at};
 use crate::channel::{self, Receiver, Sender};
 use crate::context::{self, Context, shield};
 use crate::sched::wait::{park, points};
-use crate::util::fmt_as::fmt_as;
+use crate::util::fmt_as::{debug_fields, fmt_as};
 
 /// A set of goroutines whose results are taken in the order in which they end, as tokio's
 /// `JoinSet`.
@@ -92,7 +91,8 @@ impl std::error::Error for TimedOut {}
 
 /// Reports the end of a goroutine when it is dropped: after its closure, or with it.
 struct ReportsEnd {
-    /// Also the receiver, because a send to a channel without one unwinds when the run ends.
+    /// Both ends of the set's channel. It sends on the first; the second keeps the channel connected, because a
+    /// send to a channel without receivers unwinds when the run ends.
     ended: (Sender<u64>, Receiver<u64>),
     number: u64,
 }
@@ -496,10 +496,4 @@ impl<T> Drop for JoinSet<T> {
     }
 }
 
-impl<T> fmt::Debug for JoinSet<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinSet")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([T] JoinSet<T>, |this| len: this.len(), ..);

@@ -77,7 +77,7 @@ struct State {
     is_set: bool,
     /// Whether the handle exists.
     is_held: bool,
-    /// Whether the goroutine has ended.
+    /// Whether the goroutine that makes the calls has ended.
     is_over: bool,
 }
 

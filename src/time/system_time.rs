@@ -1,10 +1,9 @@
 //! The time of day: the kernel's, or that of a simulation.
 
-use std::fmt;
-use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::time::{Duration, SystemTimeError};
 
 use crate::sys::clock;
+use crate::util::std_traits::time_traits;
 
 /// A time of day. It has the interface of [`std::time::SystemTime`].
 ///
@@ -80,78 +79,4 @@ impl SystemTime {
     }
 }
 
-impl fmt::Debug for SystemTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl From<std::time::SystemTime> for SystemTime {
-    fn from(time: std::time::SystemTime) -> SystemTime {
-        SystemTime(time)
-    }
-}
-
-impl From<SystemTime> for std::time::SystemTime {
-    fn from(time: SystemTime) -> std::time::SystemTime {
-        time.0
-    }
-}
-
-impl PartialEq<std::time::SystemTime> for SystemTime {
-    fn eq(&self, other: &std::time::SystemTime) -> bool {
-        self.0 == *other
-    }
-}
-
-impl PartialEq<SystemTime> for std::time::SystemTime {
-    fn eq(&self, other: &SystemTime) -> bool {
-        *self == other.0
-    }
-}
-
-impl PartialOrd<std::time::SystemTime> for SystemTime {
-    fn partial_cmp(&self, other: &std::time::SystemTime) -> Option<std::cmp::Ordering> {
-        self.0.partial_cmp(other)
-    }
-}
-
-impl PartialOrd<SystemTime> for std::time::SystemTime {
-    fn partial_cmp(&self, other: &SystemTime) -> Option<std::cmp::Ordering> {
-        self.partial_cmp(&other.0)
-    }
-}
-
-impl Add<Duration> for SystemTime {
-    type Output = SystemTime;
-
-    /// # Panics
-    ///
-    /// Past the clock's range.
-    fn add(self, duration: Duration) -> SystemTime {
-        SystemTime(self.0 + duration)
-    }
-}
-
-impl AddAssign<Duration> for SystemTime {
-    fn add_assign(&mut self, duration: Duration) {
-        *self = *self + duration;
-    }
-}
-
-impl Sub<Duration> for SystemTime {
-    type Output = SystemTime;
-
-    /// # Panics
-    ///
-    /// Past the clock's range.
-    fn sub(self, duration: Duration) -> SystemTime {
-        SystemTime(self.0 - duration)
-    }
-}
-
-impl SubAssign<Duration> for SystemTime {
-    fn sub_assign(&mut self, duration: Duration) {
-        *self = *self - duration;
-    }
-}
+time_traits!(SystemTime);

@@ -20,7 +20,7 @@ fmt_as!(Display for Elapsed, "deadline has elapsed");
 
 impl std::error::Error for Elapsed {}
 
-/// Of kind `TimedOut`.
+/// The error is of kind `TimedOut`.
 impl From<Elapsed> for io::Error {
     fn from(e: Elapsed) -> io::Error {
         io::Error::new(io::ErrorKind::TimedOut, e)

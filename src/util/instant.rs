@@ -1,9 +1,9 @@
 //! The monotonic clock: the kernel's, or that of a simulation.
 
-use std::fmt;
-use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::ops::Sub;
 use std::time::Duration;
 
+use super::std_traits::time_traits;
 use crate::sys::clock;
 
 /// A time of the monotonic clock. It has the interface of [`std::time::Instant`].
@@ -87,83 +87,7 @@ impl Instant {
     }
 }
 
-impl fmt::Debug for Instant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl From<std::time::Instant> for Instant {
-    #[inline]
-    fn from(instant: std::time::Instant) -> Instant {
-        Instant(instant)
-    }
-}
-
-impl From<Instant> for std::time::Instant {
-    #[inline]
-    fn from(instant: Instant) -> std::time::Instant {
-        instant.0
-    }
-}
-
-impl PartialEq<std::time::Instant> for Instant {
-    fn eq(&self, other: &std::time::Instant) -> bool {
-        self.0 == *other
-    }
-}
-
-impl PartialEq<Instant> for std::time::Instant {
-    fn eq(&self, other: &Instant) -> bool {
-        *self == other.0
-    }
-}
-
-impl PartialOrd<std::time::Instant> for Instant {
-    fn partial_cmp(&self, other: &std::time::Instant) -> Option<std::cmp::Ordering> {
-        self.0.partial_cmp(other)
-    }
-}
-
-impl PartialOrd<Instant> for std::time::Instant {
-    fn partial_cmp(&self, other: &Instant) -> Option<std::cmp::Ordering> {
-        self.partial_cmp(&other.0)
-    }
-}
-
-impl Add<Duration> for Instant {
-    type Output = Instant;
-
-    /// # Panics
-    ///
-    /// Past the clock's range.
-    fn add(self, duration: Duration) -> Instant {
-        Instant(self.0 + duration)
-    }
-}
-
-impl AddAssign<Duration> for Instant {
-    fn add_assign(&mut self, duration: Duration) {
-        *self = *self + duration;
-    }
-}
-
-impl Sub<Duration> for Instant {
-    type Output = Instant;
-
-    /// # Panics
-    ///
-    /// Past the clock's range.
-    fn sub(self, duration: Duration) -> Instant {
-        Instant(self.0 - duration)
-    }
-}
-
-impl SubAssign<Duration> for Instant {
-    fn sub_assign(&mut self, duration: Duration) {
-        *self = *self - duration;
-    }
-}
+time_traits!(Instant);
 
 impl Sub<Instant> for Instant {
     type Output = Duration;

@@ -1,14 +1,14 @@
 //! Small tools that do not depend on the runtime.
 
+pub(crate) mod fmt_as;
 pub(crate) mod bitset;
 pub(crate) mod chaos;
 pub(crate) mod counter;
 pub(crate) mod histogram;
 pub(crate) mod ladder;
+pub(crate) mod std_traits;
 pub(crate) mod instant;
 pub(crate) mod event_log;
-pub(crate) mod fmt_as;
-pub(crate) mod std_traits;
 pub(crate) mod padded;
 pub(crate) mod placed;
 pub(crate) mod prefetch;

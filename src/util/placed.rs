@@ -18,6 +18,7 @@ use std::ops::{Index, Range};
 use std::ptr::NonNull;
 
 use crate::sys::{mmap, numa};
+use crate::util::fmt_as::debug_fields;
 
 /// A mapping, unmapped when dropped.
 struct Pages {
@@ -271,13 +272,7 @@ impl<T: Copy> Extend<T> for PageVec<T> {
     }
 }
 
-impl<T: Copy> fmt::Debug for PageVec<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageVec")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!([T: Copy] PageVec<T>, |this| len: this.len, ..);
 
 impl<T: Copy> Drop for PageVec<T> {
     fn drop(&mut self) {

@@ -78,3 +78,88 @@ macro_rules! write_by_reference {
     };
 }
 pub(crate) use write_by_reference;
+
+/// Implements what a clock's time has in common with the type of the same name of `std`, which it
+/// wraps.
+macro_rules! time_traits {
+    ($type:ident) => {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl From<std::time::$type> for $type {
+            #[inline]
+            fn from(time: std::time::$type) -> $type {
+                $type(time)
+            }
+        }
+
+        impl From<$type> for std::time::$type {
+            #[inline]
+            fn from(time: $type) -> std::time::$type {
+                time.0
+            }
+        }
+
+        impl PartialEq<std::time::$type> for $type {
+            fn eq(&self, other: &std::time::$type) -> bool {
+                self.0 == *other
+            }
+        }
+
+        impl PartialEq<$type> for std::time::$type {
+            fn eq(&self, other: &$type) -> bool {
+                *self == other.0
+            }
+        }
+
+        impl PartialOrd<std::time::$type> for $type {
+            fn partial_cmp(&self, other: &std::time::$type) -> Option<std::cmp::Ordering> {
+                self.0.partial_cmp(other)
+            }
+        }
+
+        impl PartialOrd<$type> for std::time::$type {
+            fn partial_cmp(&self, other: &$type) -> Option<std::cmp::Ordering> {
+                self.partial_cmp(&other.0)
+            }
+        }
+
+        impl std::ops::Add<std::time::Duration> for $type {
+            type Output = $type;
+
+            /// # Panics
+            ///
+            /// Past the clock's range.
+            fn add(self, duration: std::time::Duration) -> $type {
+                $type(self.0 + duration)
+            }
+        }
+
+        impl std::ops::AddAssign<std::time::Duration> for $type {
+            fn add_assign(&mut self, duration: std::time::Duration) {
+                *self = *self + duration;
+            }
+        }
+
+        impl std::ops::Sub<std::time::Duration> for $type {
+            type Output = $type;
+
+            /// # Panics
+            ///
+            /// Past the clock's range.
+            fn sub(self, duration: std::time::Duration) -> $type {
+                $type(self.0 - duration)
+            }
+        }
+
+        impl std::ops::SubAssign<std::time::Duration> for $type {
+            fn sub_assign(&mut self, duration: std::time::Duration) {
+                *self = *self - duration;
+            }
+        }
+    };
+}
+pub(crate) use time_traits;

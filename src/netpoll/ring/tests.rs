@@ -369,11 +369,11 @@ fn polled(
     op.set_receive(recv_into(from, buf, libc::MSG_DONTWAIT));
     let (poll, mut ready) = (Arc::new(MultishotPoll::new()), GList::new());
     let here = RingThread::new(ring.fd(), 0, std::ptr::null());
-    let home = (here, 1);
+    let armed_on = (here, 1);
     // SAFETY: this thread owns the ring.
     unsafe {
         ring.ring
-            .arm_multishot_poll(&ring.counts, from.as_raw_fd(), &poll, home, &mut ready);
+            .arm_multishot_poll(&ring.counts, from.as_raw_fd(), &poll, armed_on, &mut ready);
     }
     assert_eq!(poll.wait(&op, here), WaitStart::Waits);
     (poll, g, op)

@@ -6,6 +6,7 @@
 //! before, and so does the kernel when a CPU was offline for a moment. Such tools change one thread
 //! after the other, so Ms that were pinned for a new plan are pinned again a second later.
 
+use super::resize;
 use super::retake::owner_of;
 use crate::loom::Ordering;
 use crate::sched::types::place::Now;
@@ -95,17 +96,15 @@ fn changed_mask(sched: &Sched) -> Option<Mask> {
     affinity::current().filter(|mask| *mask != before)
 }
 
-impl Sched {
-    /// Applies a change, in a stopped world.
-    pub(crate) fn apply(&self, change: Change) {
-        // A change that fails now is found again in a second.
-        let _ = match change {
-            Change::Replan(now, n) => self.replan(now, n),
-            Change::Resize(n) => self.resize(n),
-            Change::Pin => {
-                self.pin_owners();
-                Ok(())
-            }
-        };
-    }
+/// Applies a change, in a stopped world.
+pub(crate) fn apply(sched: &Sched, change: Change) {
+    // A change that fails now is found again in a second.
+    let _ = match change {
+        Change::Replan(now, n) => resize::replan(sched, now, n),
+        Change::Resize(n) => resize::resize(sched, n),
+        Change::Pin => {
+            resize::pin_owners(sched);
+            Ok(())
+        }
+    };
 }

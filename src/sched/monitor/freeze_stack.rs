@@ -14,45 +14,43 @@ use crate::sched::types::state::Sched;
 /// How often to try, if a goroutine is being woken or parked at the time.
 const TRIES: u32 = 3;
 
-impl Sched {
-    /// Copies the stack of `g`, if it is parked. The caller has a reference to it.
-    ///
-    /// The goroutine cannot be woken meanwhile (`Status::hold`), so it does not run, does not end,
-    /// and keeps its stack.
-    ///
-    /// The list of Ms is locked before the hold begins: a waker that spins on the hold may have a
-    /// lock, so the holder must not wait for one. If the M that parked the goroutine is still in
-    /// the commit of the wait, which uses the stack, nothing is copied.
-    pub(crate) fn copy_stack(&self, g: GRef, copy: &mut StackCopy) -> bool {
-        #[cfg(feature = "sim")]
-        if self.is_at_rest_here(g) {
-            // SAFETY: the caller is the M that ran it last, as there is only one.
-            return unsafe { copy.take(g) };
-        }
-        (0..TRIES).any(|_| {
-            let ms = self.ms.lock();
-            let Some(wait) = Status::wait_of(g.status.load()) else {
-                return false;
-            };
-            if !g.status.hold(wait) {
-                return false;
-            }
-            let committing = ms
-                .all
-                .iter()
-                .any(|m| m.committing.load(Ordering::Acquire) == g.as_ptr());
-            // SAFETY: the wait is held, and no M commits it.
-            let taken = !committing && unsafe { copy.take(g) };
-            g.status.let_go(wait);
-            taken
-        })
-    }
-
-    /// Whether `g` is runnable in a simulation, and the caller is its one M: nothing resumes `g`
-    /// meanwhile.
+/// Copies the stack of `g`, if it is parked. The caller has a reference to it.
+///
+/// The goroutine cannot be woken meanwhile (`Status::hold`), so it does not run, does not end,
+/// and keeps its stack.
+///
+/// The list of Ms is locked before the hold begins: a waker that spins on the hold may have a
+/// lock, so the holder must not wait for one. If the M that parked the goroutine is still in
+/// the commit of the wait, which uses the stack, nothing is copied.
+pub(crate) fn copy_stack(sched: &Sched, g: GRef, copy: &mut StackCopy) -> bool {
     #[cfg(feature = "sim")]
-    fn is_at_rest_here(&self, g: GRef) -> bool {
-        let is_here = || current::m().is_some_and(|m| std::ptr::eq(m.sched(), self));
-        self.config.is_simulated() && is_here() && g.status.load().kind() == GKind::Runnable
+    if is_at_rest_here(sched, g) {
+        // SAFETY: the caller is the M that ran it last, as there is only one.
+        return unsafe { copy.take(g) };
     }
+    (0..TRIES).any(|_| {
+        let ms = sched.ms.lock();
+        let Some(wait) = Status::wait_of(g.status.load()) else {
+            return false;
+        };
+        if !g.status.hold(wait) {
+            return false;
+        }
+        let committing = ms
+            .all
+            .iter()
+            .any(|m| m.committing.load(Ordering::Acquire) == g.as_ptr());
+        // SAFETY: the wait is held, and no M commits it.
+        let taken = !committing && unsafe { copy.take(g) };
+        g.status.let_go(wait);
+        taken
+    })
+}
+
+/// Whether `g` is runnable in a simulation, and the caller is its one M: nothing resumes `g`
+/// meanwhile.
+#[cfg(feature = "sim")]
+fn is_at_rest_here(sched: &Sched, g: GRef) -> bool {
+    let is_here = || current::m().is_some_and(|m| std::ptr::eq(m.sched(), sched));
+    sched.config.is_simulated() && is_here() && g.status.load().kind() == GKind::Runnable
 }

@@ -12,10 +12,10 @@ pub(crate) struct PRecord<'a> {
     dispatches: u64,
     /// The counts of calls of its M's goroutines, which a computation does not make.
     calls: Option<(u32, u32)>,
-    /// Since when it has dispatched nothing; 0 if unknown.
+    /// The time from which on it has dispatched nothing; 0 if unknown.
     pub(crate) since_ns: u64,
-    /// Since when, in addition, its goroutine has not been in a blocking section; 0 while it is in
-    /// one.
+    /// The time from which on it has dispatched nothing and its goroutine was in no blocking section; 0 while it
+    /// is in one.
     pub(crate) outside_since_ns: u64,
     /// The blocking section that it was in last, and since when.
     section: u32,
@@ -62,7 +62,7 @@ impl PRecord<'_> {
         self.look_at_ns == NEVER || self.look_at_ns <= now_ns
     }
 
-    /// Its M sleeps.
+    /// Notes that the P's M sleeps.
     pub(crate) fn note_idle(&mut self) {
         self.since_ns = 0;
         self.outside_since_ns = 0;

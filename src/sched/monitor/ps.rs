@@ -20,6 +20,7 @@ use crate::sched::types::events::EventKind;
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sched::wait::handoff::LEFT;
+use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::util::ladder;
 
@@ -170,7 +171,7 @@ impl<'a> Ps<'a> {
         let sched = self.sched;
         let is_stuck = !p.runq.is_empty() && sched.n_idle.load(Ordering::Relaxed) > 0;
         if is_stuck {
-            sched.wake_in(sched.node_of(p), Some(p));
+            wake::wake_in(sched, sched.node_of(p), Some(p));
         }
         is_stuck
     }
@@ -275,7 +276,7 @@ impl<'a> Ps<'a> {
             Help::Nothing => {}
             Help::WakeIdle => {
                 record.helped_due_ns = view.due_ns;
-                self.sched.wake_in(self.sched.node_of(p), Some(p));
+                wake::wake_in(self.sched, self.sched.node_of(p), Some(p));
             }
             Help::Ask => {
                 record.asked_cpu_ns.get_or_insert(cpu_ns.unwrap_or(NEVER));

@@ -12,6 +12,7 @@ use crate::loom::Ordering;
 use crate::sched::numa::policy::{self, NodeView};
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Node, Sched};
+use crate::sched::wait::wake;
 use crate::sys::clock;
 
 /// The counts of sysmon's last round.
@@ -65,57 +66,55 @@ impl Rebalance {
         for node in &sched.nodes {
             let view = node.queue.summary.view(now_ns);
             if policy::needs_help(view) {
-                sched.find_help(node, view, now_ns, round_ns);
+                find_help(sched, node, view, now_ns, round_ns);
             }
         }
     }
 }
 
-impl Sched {
-    /// Wakes a P for each waiting goroutine, on as many nodes, nearest first; lets nodes that have
-    /// been idle for long pass the gate.
-    fn find_help(&self, node: &Node, view: NodeView, now_ns: u64, round_ns: u64) {
-        let mut wanted = view.runnable.max(1);
-        for neighbour in &node.remote_peers.neighbours {
-            let other = &self.nodes[neighbour.node_idx];
-            if wanted == 0 {
-                break;
-            }
-            let idle_ns = self.idle_ns(other, now_ns);
-            other
-                .remote_peers
-                .idle_while_needed_ns
-                .fetch_add(idle_ns.min(round_ns), Ordering::Relaxed);
-            if other.idle.n_spinning() != 0 || !other.idle.any_idle() {
-                continue;
-            }
-            if policy::is_starved(idle_ns, true) {
-                other.remote_peers.set_starved(now_ns);
-            } else if view.runnable == 0 {
-                // It would find nothing that it may take.
-                continue;
-            }
-            self.wake_spinner(other, Some(&self.ps[node.ps.start]), 1);
-            wanted -= 1;
+/// Wakes a P for each waiting goroutine, on as many nodes, nearest first; lets nodes that have
+/// been idle for long pass the gate.
+fn find_help(sched: &Sched, node: &Node, view: NodeView, now_ns: u64, round_ns: u64) {
+    let mut wanted = view.runnable.max(1);
+    for neighbour in &node.remote_peers.neighbours {
+        let other = &sched.nodes[neighbour.node_idx];
+        if wanted == 0 {
+            break;
+        }
+        let idle_ns = idle_ns(sched, other, now_ns);
+        other
+            .remote_peers
+            .idle_while_needed_ns
+            .fetch_add(idle_ns.min(round_ns), Ordering::Relaxed);
+        if other.idle.n_spinning() != 0 || !other.idle.any_idle() {
+            continue;
+        }
+        if policy::is_starved(idle_ns, true) {
+            other.remote_peers.set_starved(now_ns);
+        } else if view.runnable == 0 {
+            // It would find nothing that it may take.
+            continue;
+        }
+        wake::wake_spinner(sched, other, Some(&sched.ps[node.ps.start]), 1);
+        wanted -= 1;
+    }
+}
+
+/// How long all Ps of a node have slept; 0 if one is awake.
+fn idle_ns(sched: &Sched, node: &Node, now_ns: u64) -> u64 {
+    let mut latest_ns = 0;
+    for p in sched.ps.range(node.ps.clone()) {
+        if !p.status.is_in_use() {
+            continue;
+        }
+        match p.stats.asleep_since_ns.get() {
+            0 => return 0,
+            since_ns => latest_ns = since_ns.max(latest_ns),
         }
     }
-
-    /// How long all Ps of a node have slept; 0 if one is awake.
-    fn idle_ns(&self, node: &Node, now_ns: u64) -> u64 {
-        let mut latest_ns = 0;
-        for p in self.ps.range(node.ps.clone()) {
-            if !p.status.is_in_use() {
-                continue;
-            }
-            match p.stats.asleep_since_ns.get() {
-                0 => return 0,
-                since_ns => latest_ns = since_ns.max(latest_ns),
-            }
-        }
-        match latest_ns {
-            0 => 0,
-            _ => now_ns.saturating_sub(latest_ns),
-        }
+    match latest_ns {
+        0 => 0,
+        _ => now_ns.saturating_sub(latest_ns),
     }
 }
 

@@ -20,6 +20,7 @@
 //! its own P up.
 #![allow(unsafe_code)]
 
+use super::resize;
 use crate::loom::Ordering;
 use crate::sched::proc::leave;
 use crate::sched::proc::spare::give_to_spare;
@@ -28,6 +29,7 @@ use crate::sched::types::events::EventKind;
 use crate::sched::types::m::Carrier;
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
+use crate::sched::wait::wake;
 use crate::sys::clock::NEVER;
 use crate::sys::sched::membarrier;
 use crate::util::chaos::{self, Point};
@@ -140,9 +142,9 @@ impl<'a> UnownedPs<'a> {
         let has_any = |p: &&&P| !p.runq.is_empty() || p.timers.next_ns() != NEVER;
         for p in self.ps.iter().filter(has_any) {
             if let Some(heir) = sched.ps_in_use().find(|p| !p.owner().is_null()) {
-                sched.hand_over(p, heir);
-                sched.wake_sleeper(heir);
-                sched.wake_in(sched.live_node(p.node_idx), None);
+                resize::hand_over(sched, p, heir);
+                wake::wake_sleeper(sched, heir);
+                wake::wake_in(sched, sched.live_node(p.node_idx), None);
             }
         }
     }
@@ -160,7 +162,7 @@ impl<'a> UnownedPs<'a> {
             is_idle && owner_of(p).is_some_and(|m| !m.is_locked())
         };
         if calls && let Some(p) = sched.ps_in_use().find(may_come) {
-            sched.wake_sleeper(p);
+            wake::wake_sleeper(sched, p);
         }
     }
 }

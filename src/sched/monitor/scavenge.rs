@@ -14,6 +14,7 @@
 use crate::g::stack::AGE_NS;
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
+use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::util::ladder;
 
@@ -86,7 +87,7 @@ fn wake_sleepers(sched: &Sched, now_ns: u64) {
     };
     let old = sched.ps_in_use().filter(is_old);
     old.filter(|p| has_stacks(p))
-        .for_each(|p| sched.wake_sleeper(p));
+        .for_each(|p| wake::wake_sleeper(sched, p));
 }
 
 fn has_stacks(p: &P) -> bool {

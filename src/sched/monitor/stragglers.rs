@@ -21,7 +21,7 @@ const SETTLED_AFTER_NS: u64 = ladder::SLICE_NS / 2;
 /// A thread without a P that has used no CPU time for this long blocks, or gets none.
 const BLOCKS_AFTER_NS: u64 = 10 * ladder::HOG_NS;
 
-/// All such threads.
+/// All threads that run on without the P that they had.
 #[derive(Debug)]
 pub(crate) struct Stragglers<'a> {
     sched: &'a Sched,

@@ -24,10 +24,11 @@
 //! section is retaken so that it becomes idle: then sysmon may sleep, and a goroutine that becomes
 //! runnable wakes the P.
 
-use super::cpu_mask::Follower;
+use super::cpu_mask::{self, Follower};
 use super::due_work::next_tick_ns;
 use super::ps::{Findings, Ps};
 use super::rebalance::Rebalance;
+use super::resize;
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
 use super::world;
@@ -36,6 +37,8 @@ use crate::sched::proc::run::AbortOnUnwind;
 use crate::sched::types::debug_hooks::DebugHooks;
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
+use crate::sched::wait::cancel;
+use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::sched as threads;
 use crate::util::ladder;
@@ -213,7 +216,7 @@ impl Sysmon<'_> {
     fn serve_nodes(&mut self) {
         let sched = self.sched;
         if sched.is_numa() {
-            sched.rescue_queues();
+            resize::rescue_queues(sched);
             if sched.n_idle.load(Ordering::Relaxed) > 0 {
                 self.rebalance.wake_idle_nodes(sched);
             }
@@ -237,7 +240,7 @@ impl Sysmon<'_> {
             // Repeated in a second if the world does not stop.
             world::run_stopped(&mut self.ps.unowned, |sched, stopped| {
                 if stopped.is_ok() {
-                    sched.apply(change);
+                    cpu_mask::apply(sched, change);
                 }
             });
         }
@@ -326,7 +329,7 @@ impl Sysmon<'_> {
         let began_ns = clock::now_ns();
         while sched.n_live() > 0 {
             if n_sweeps.is_multiple_of(4) {
-                sched.cancel_waiting();
+                cancel::cancel_waiting(sched);
                 let ms = sched.ms.lock();
                 let checks = ms.all.iter().map(|m| &m.checks.left);
                 checks.for_each(|left| left.store(0, Ordering::Relaxed));
@@ -342,8 +345,8 @@ impl Sysmon<'_> {
             hooks.look_at_end(sched, began_ns);
         }
         sched.set_phase(Phase::Stopping);
-        sched.refuse_jobs();
-        sched.ps_in_use().for_each(|p| sched.wake_sleeper(p));
+        world::refuse_jobs(sched);
+        sched.ps_in_use().for_each(|p| wake::wake_sleeper(sched, p));
         let ms = sched.ms.lock();
         ms.all.iter().for_each(|m| m.note.wake());
         drop(ms);

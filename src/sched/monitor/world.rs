@@ -35,6 +35,7 @@ use crate::loom::native::mpsc::{SyncSender, sync_channel};
 use crate::sched::proc::spare::take_back;
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
+use crate::sched::wait::wake;
 use crate::sys::clock;
 use crate::util::ladder;
 
@@ -43,62 +44,43 @@ const STOPS_BY_ITSELF_NS: u64 = ladder::SLICE_NS / 2;
 /// If the world has not stopped within this time, the stop fails: its threads get no CPU.
 const STOP_WITHIN_NS: u64 = 1_000_000_000;
 
-impl Sched {
-    /// Runs `f` in a stopped world and returns its result. Blocks the thread, so a goroutine calls
-    /// it on another thread (`offload`). `None` if there is no run: then the caller has the runtime
-    /// to itself, unless a run begins.
-    pub(crate) fn in_stopped_world<T: Send + 'static>(
-        &self,
-        f: impl FnOnce(&Sched, io::Result<()>) -> T + Send + 'static,
-    ) -> Option<T> {
-        let (tell, told) = sync_channel(1);
-        let tell: SyncSender<T> = tell;
-        {
-            let mut jobs = self.world.jobs();
-            // Jobs are cleared, under this lock, after the phases in which sysmon serves them.
-            if !matches!(self.phase(), Phase::Running | Phase::Cancelling) {
-                return None;
-            }
-            jobs.push(Box::new(move |sched, stopped| {
-                let _ = tell.send(f(sched, stopped));
-            }));
-            self.world.note_job();
+/// Runs `f` in a stopped world and returns its result. Blocks the thread, so a goroutine calls
+/// it on another thread (`offload`). `None` if there is no run: then the caller has the runtime
+/// to itself, unless a run begins.
+pub(crate) fn in_stopped_world<T: Send + 'static>(
+    sched: &Sched,
+    f: impl FnOnce(&Sched, io::Result<()>) -> T + Send + 'static,
+) -> Option<T> {
+    let (tell, told) = sync_channel(1);
+    let tell: SyncSender<T> = tell;
+    {
+        let mut jobs = sched.world.jobs();
+        // Jobs are cleared, under this lock, after the phases in which sysmon serves them.
+        if !matches!(sched.phase(), Phase::Running | Phase::Cancelling) {
+            return None;
         }
-        self.sysmon.note.wake();
-        told.recv().ok()
+        jobs.push(Box::new(move |sched, stopped| {
+            let _ = tell.send(f(sched, stopped));
+        }));
+        sched.world.note_job();
     }
+    sched.sysmon.note.wake();
+    told.recv().ok()
+}
 
-    /// Called at the end of a run, after its phase was set: drops pending jobs without an answer.
-    pub(crate) fn refuse_jobs(&self) {
-        self.world.clear();
-    }
+/// Called at the end of a run, after its phase was set: drops pending jobs without an answer.
+pub(crate) fn refuse_jobs(sched: &Sched) {
+    sched.world.clear();
+}
 
-    /// Requests that a P stops. `false` for a dead one.
-    fn ask_to_stop(&self, p: &P) -> bool {
-        let asked = p.status.ask_to_stop();
-        if asked && p.status.is_leaving() {
-            // Its M may sleep in the ring, waiting for completions.
-            p.poller.wake();
-        }
-        asked
+/// Requests that a P stops. `false` for a dead one.
+fn ask_to_stop(p: &P) -> bool {
+    let asked = p.status.ask_to_stop();
+    if asked && p.status.is_leaving() {
+        // Its M may sleep in the ring, waiting for completions.
+        p.poller.wake();
     }
-
-    /// Claims this P if it is idle. With `true` the caller must notify it.
-    fn claim(&self, p: &P) -> bool {
-        let idle = &self.node_of(p).idle;
-        let is_claimed = idle.claim(p.at_in_node);
-        if is_claimed {
-            idle.add_spinner();
-        }
-        is_claimed
-    }
-
-    /// Wakes the M of this P, if it sleeps.
-    pub(crate) fn wake_sleeper(&self, p: &P) {
-        if self.claim(p) {
-            self.notify(p);
-        }
-    }
+    asked
 }
 
 /// Stops the world, runs `job`, and restarts the world.
@@ -109,7 +91,7 @@ pub(crate) fn run_stopped(unowned: &mut UnownedPs<'_>, job: impl FnOnce(&Sched, 
     let dead: Vec<&P> = sched.ps.iter().filter(|p| p.status.is_dead()).collect();
     job(sched, stopped);
     sched.ps.iter().for_each(|p| p.status.go_on());
-    asleep.into_iter().for_each(|p| sched.notify(p));
+    asleep.into_iter().for_each(wake::notify);
     for p in dead {
         if !p.status.is_dead() {
             unowned.take(p);
@@ -125,10 +107,10 @@ fn stop<'a>(unowned: &mut UnownedPs<'a>, asleep: &mut Vec<&'a P>) -> io::Result<
     let mut running: Vec<&P> = sched
         .ps
         .iter()
-        .filter(|p| sched.ask_to_stop(p) && !unowned.has(p))
+        .filter(|p| ask_to_stop(p) && !unowned.has(p))
         .collect();
     // ORDERING: a P that falls asleep becomes claimable and then checks whether it must stop.
-    asleep.extend(running.extract_if(.., |p| sched.claim(p)));
+    asleep.extend(running.extract_if(.., |p| wake::claim(sched, p)));
     let asked_ns = clock::now_ns();
     loop {
         let waited_ns = clock::now_ns() - asked_ns;

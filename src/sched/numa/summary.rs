@@ -262,13 +262,13 @@ impl Published {
         }
     }
 
-    /// Called by sysmon: the head has not moved for a while.
+    /// Records that the head of the P's queue has not moved for a while. Called by sysmon.
     pub(crate) fn stands_still(&self) {
         self.stands_still.store(true, Ordering::Relaxed);
     }
 
-    /// Called by the P's holder: the head does move. If another P's head stands still as well,
-    /// sysmon will report it again.
+    /// Records that the head moves again. If the head of another P's queue stands still as well, sysmon will report
+    /// that one anew. Called by the P's holder.
     #[inline]
     pub(crate) fn moves_on(&self, node: &Summary) {
         if self.stands_still.load(Ordering::Relaxed) {

@@ -7,6 +7,7 @@ use crate::loom::Ordering;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::wait::handoff::{LEFT, bump};
+use crate::sched::wait::wake;
 use crate::sys::clock;
 use crate::util::ladder;
 
@@ -70,7 +71,7 @@ pub(crate) fn leave(m: &M, p: &P) {
     if !gs.is_empty() {
         let node = sched.live_node(p.node_idx);
         node.queue.push_all(gs);
-        sched.wake_in(node, None);
+        wake::wake_in(sched, node, None);
     }
     if try_to_end(p) {
         m.set_p(None);

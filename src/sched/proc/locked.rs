@@ -102,14 +102,6 @@ pub(crate) fn free(m: &Carrier, g: GRef) {
     m.sched().n_locked.fetch_sub(1, Ordering::Relaxed);
 }
 
-impl Carrier {
-    /// Whether a goroutine has locked it.
-    #[inline(always)]
-    pub(crate) fn is_locked(&self) -> bool {
-        self.locked_g.get().is_some()
-    }
-}
-
 /// `m` has found `g`, and one of the two is locked. Returns the goroutine that `m` is to run now,
 /// if any. With `None`, `m` may have given its P away.
 #[cold]
@@ -122,7 +114,7 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
         // Its own goroutine has been posted meanwhile; the other one may run elsewhere.
         let own = m.handed_work.take();
         wake::push_local(m, g);
-        m.sched().wake_for_surplus(m.p());
+        wake::wake_for_surplus(m.sched(), m.p());
         return own;
     }
     // From here on a locked `m` gives its P away.
@@ -151,7 +143,7 @@ fn wake_sleeper(m: &Carrier) {
     let idle = &m.sched().node_of(p).idle;
     if idle.claim(p.at_in_node) {
         idle.add_spinner();
-        m.sched().notify(p);
+        wake::notify(p);
     }
 }
 
@@ -195,7 +187,7 @@ pub(crate) fn begin_acquire(m: &M) {
         m.handed_work.take()
     };
     if let Some(g) = g {
-        m.sched().inject(g);
+        wake::inject(m.sched(), g);
     }
 }
 

@@ -311,7 +311,7 @@ fn requeue_preempted(m: &M, g: GRef) {
     p.stats.preemptions.add(1);
     p.put_due_first();
     g.status.set_runnable();
-    m.sched().inject(g);
+    wake::inject(m.sched(), g);
 }
 
 /// The goroutine found that its M has lost its P: it waits for a P in its node's queue, and the M
@@ -333,5 +333,5 @@ fn lost_p(m: &M, g: GRef) {
     }
     g.status.set_runnable();
     sched.trace_other(EventKind::Lost, None, Some(g));
-    sched.inject(g);
+    wake::inject(sched, g);
 }

@@ -6,6 +6,7 @@ use crate::g::header::GRef;
 use crate::sched::types::m::M;
 use crate::sched::types::simulation::{Simulation, Stop};
 use crate::sched::types::state::Phase;
+use crate::sched::wait::cancel;
 use crate::sched::wait::turn::{collect, give_up};
 use crate::sched::wait::{handoff, hosts, wake};
 use crate::sys::clock::NEVER;
@@ -163,7 +164,7 @@ fn end_run(m: &M, sim: &Simulation) {
         sched.set_phase(Phase::Stopping);
         return;
     }
-    sched.cancel_waiting();
+    cancel::cancel_waiting(sched);
     collect(m, sim);
     if sim.runnable.borrow().is_empty() && !move_clock(m, sim) && !await_outside(m, sim) {
         give_up("goroutines are left that nothing can end");
@@ -178,7 +179,7 @@ fn end_run(m: &M, sim: &Simulation) {
 )]
 fn await_outside(m: &M, sim: &Simulation) -> bool {
     while sim.runnable.borrow().is_empty() {
-        if !m.sched().is_any_on_its_way() {
+        if !cancel::is_any_on_its_way(m.sched()) {
             // It may have been queued just before.
             collect(m, sim);
             return !sim.runnable.borrow().is_empty();

@@ -10,6 +10,7 @@ use crate::sched::queue::idle;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
+use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 
@@ -30,10 +31,10 @@ pub(crate) fn stop_spinning(m: &M) {
     let n_waiting = p.runq.len() + node.queue.len();
     if policy::wakes_two(n_waiting, || node.idle.n_idle()) {
         for _ in 0..2 {
-            sched.wake_spinner(node, Some(p), n_waiting as u32);
+            wake::wake_spinner(sched, node, Some(p), n_waiting as u32);
         }
     } else if was_last && (n_waiting != 0 || has_queued_work_for(sched, p) || has_own_work(p)) {
-        sched.wake_in(node, Some(p));
+        wake::wake_in(sched, node, Some(p));
     }
 }
 

@@ -153,7 +153,7 @@ pub(crate) fn take_unbound(m: &M, victim: &P, max: u32) -> GList {
     if !bound.is_empty() {
         let node = m.sched().node_of(victim);
         node.queue.push_all(bound);
-        m.sched().wake_in(node, None);
+        wake::wake_in(m.sched(), node, None);
     }
     free
 }
@@ -172,7 +172,7 @@ pub(crate) fn take_last(m: &M, p: &P, victim: &P, kind: LevelKind) -> Option<GRe
     let g = victim.runq.steal_runnext()?;
     if kind == LevelKind::Remote && g.is_bound() {
         // Not the goroutine that was checked before.
-        m.sched().send_to(victim.node_idx, g);
+        wake::send_to(m.sched(), victim.node_idx, g);
         return None;
     }
     count(p, victim, kind, 1);

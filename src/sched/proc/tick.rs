@@ -42,7 +42,7 @@ fn tick(m: &M, p: &P) -> bool {
         run_timers_of(m, p);
     }
     if p.is_numa() && m.sched().publish_own(p) {
-        m.sched().wake_for_published(p);
+        wake::wake_for_published(m.sched(), p);
     }
     let poller = &p.poller;
     local.slice.adapt(poller.inflight() > 0);

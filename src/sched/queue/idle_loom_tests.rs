@@ -26,7 +26,7 @@ impl Node {
         })
     }
 
-    /// As `Sched::wake_for_surplus` does.
+    /// As `wake::wake_for_surplus` does.
     fn push(&self) {
         self.work.store(1, Ordering::Release);
         if any_idle_after_push(&self.n_idle) {
@@ -34,12 +34,12 @@ impl Node {
         }
     }
 
-    /// As `Sched::wake_in` does.
+    /// As `wake::wake_in` does.
     fn wake(&self) {
         self.wake_below(1);
     }
 
-    /// As `Sched::wake_spinner` does.
+    /// As `wake::wake_spinner` does.
     fn wake_below(&self, most: u32) {
         if self.idle.begin_wake(most) {
             if self.idle.claim(0) {

@@ -37,6 +37,7 @@ use crate::g::header::{GRef, Header};
 use crate::g::list::GList;
 use crate::loom::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::util::chaos::{self, Point};
+use crate::util::fmt_as::debug_fields;
 use crate::util::padded::Padded;
 
 /// Slots of a local queue (Go's number).
@@ -65,13 +66,7 @@ pub(crate) struct RunQueue {
     slots: Padded<[AtomicPtr<Header>; CAPACITY as usize]>,
 }
 
-impl std::fmt::Debug for RunQueue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunQueue")
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(RunQueue, |this| len: this.len(), ..);
 
 fn pack(steal: u32, real: u32) -> u64 {
     (u64::from(steal) << 32) | u64::from(real)

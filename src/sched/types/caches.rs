@@ -136,7 +136,7 @@ impl Caches {
         n_cached.set(n_cached.get() + 1);
     }
 
-    /// The number of stacks here. Any thread.
+    /// The number of stacks here. Any thread may call this.
     pub(crate) fn n_stacks(&self) -> u64 {
         self.n_stacks.get()
     }

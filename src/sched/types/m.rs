@@ -261,6 +261,12 @@ impl M {
 }
 
 impl Carrier {
+    /// Whether a goroutine has locked it.
+    #[inline(always)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.locked_g.get().is_some()
+    }
+
     /// The simulated run that it carries out, if it is one.
     #[inline(always)]
     pub(crate) fn simulation(&self) -> Option<&Simulation> {

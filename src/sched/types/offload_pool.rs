@@ -11,6 +11,7 @@ use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::loom::native::{Condvar, Mutex, PoisonError};
 use crate::loom::thread::JoinHandle;
 use crate::sys::{affinity, clock, sched as threads};
+use crate::util::fmt_as::fmt_as;
 
 /// Maximum number of pool threads of a runtime; further jobs queue.
 const MAX_THREADS: usize = 512;
@@ -52,11 +53,7 @@ pub(crate) struct Offload {
     wanted: AtomicBool,
 }
 
-impl std::fmt::Debug for Job {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Job(..)")
-    }
-}
+fmt_as!(Debug for Job, "Job(..)");
 
 impl Offload {
     pub(crate) fn new() -> Offload {

@@ -115,7 +115,7 @@ unsafe impl Sync for P {}
 unsafe impl Send for P {}
 
 impl P {
-    /// Whether goroutines send and receive in batches of its ring. Any thread.
+    /// Whether goroutines send and receive in batches of its ring. Any thread may call this.
     #[inline]
     pub(crate) fn batches_operations(&self) -> bool {
         let dispatches = self.stats.dispatches.get();

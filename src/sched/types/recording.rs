@@ -8,7 +8,7 @@ use super::events::Event;
 use crate::bubble::Bubble;
 use crate::g::header::GRef;
 
-/// So many entries are kept, the newest.
+/// The number of entries that are kept: the newest ones.
 const MOST_ENTRIES: usize = 500_000;
 
 /// A goroutine of the run.

@@ -45,7 +45,8 @@ impl Samples {
         n.is_multiple_of(STAMP_EVERY)
     }
 
-    /// A tick came `elapsed_ns` and `dispatches` after the last one. Returns a gap that ends with it.
+    /// Called at a tick that comes `elapsed_ns` and `dispatches` after the last one. Returns the length of the
+    /// gap between two checks of the ring that ends here, if one does.
     pub(crate) fn gap_at_tick(
         &self,
         is_any_in_flight: bool,
@@ -68,8 +69,8 @@ impl Samples {
         self.gap.get() != Gap::None
     }
 
-    /// The ring is checked, at an end of a gap. The last tick was at `tick_ns`, a moment ago if it requested the
-    /// gap. Returns the gap if this ends it.
+    /// Called where the ring is checked, at one end of a gap. The last tick was at `tick_ns`: a moment ago, if it
+    /// is the tick that began the gap. Returns the length of the gap if it ends here.
     pub(crate) fn gap_at_check(&self, tick_ns: u64, now_ns: impl FnOnce() -> u64) -> Option<u64> {
         if self.gap.get() == Gap::Begins {
             self.gap_from_ns.set(tick_ns);

@@ -25,7 +25,8 @@ fn stamp_of(now_ns: u64) -> u32 {
 }
 
 impl P {
-    /// Called at a tick, `elapsed_ns` and so many dispatches after the last one.
+    /// Takes the samples of a tick, which comes `elapsed_ns` and so many dispatches after the last one: stamps a
+    /// queued goroutine at some ticks, and records a gap that ends here.
     pub(crate) fn count_tick(&self, now_ns: u64, elapsed_ns: u64, dispatches: u32) {
         let samples = &self.local.samples;
         if samples.count_tick()
@@ -40,7 +41,7 @@ impl P {
         }
     }
 
-    /// Called at a check of the ring.
+    /// Takes the samples of a check of the ring: one end of a gap, if a tick has requested that.
     #[inline(always)]
     pub(crate) fn count_check(&self) {
         if self.local.samples.has_gap() {

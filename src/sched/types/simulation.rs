@@ -14,6 +14,7 @@ use crate::bubble::net::socket::Ticket;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
 use crate::loom::native::Arc;
+use crate::util::fmt_as::debug_fields;
 
 /// Why a run was stopped before the main goroutine ended, or at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,13 +112,7 @@ pub(crate) struct Simulation {
     n_late: Cell<u64>,
 }
 
-impl std::fmt::Debug for Simulation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Simulation")
-            .field("bubble", &self.bubble)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Simulation, |this| bubble: this.bubble, ..);
 
 impl Simulation {
     pub(crate) fn new(

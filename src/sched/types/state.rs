@@ -10,6 +10,7 @@ use super::p::P;
 use super::place::UsableCpus;
 use super::stop_requests::StopRequests;
 use crate::config::Config;
+use crate::g::header::GRef;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
@@ -186,6 +187,19 @@ unsafe impl Sync for Sched {}
 unsafe impl Send for Sched {}
 
 impl Sched {
+    /// How many Ps are in use.
+    #[inline]
+    pub(crate) fn n_procs(&self) -> usize {
+        self.n_procs.load(Ordering::Relaxed)
+    }
+
+    /// Whether `g` belongs to this runtime. Only such goroutines may enter its queues and run on
+    /// its Ms: their stacks, slots and counts are this runtime's.
+    #[inline(always)]
+    pub(crate) fn owns(&self, g: GRef) -> bool {
+        std::ptr::eq(g.sched(), std::ptr::from_ref(self).cast())
+    }
+
     #[allow(clippy::too_many_arguments, reason = "called once, by the builder")]
     pub(crate) fn new(
         config: Config,

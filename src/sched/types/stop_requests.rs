@@ -5,6 +5,7 @@ use std::io;
 use super::state::Sched;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Mutex, MutexGuard, PoisonError};
+use crate::util::fmt_as::debug_fields;
 
 /// A function that runs in a stopped world. It receives an error if the world did not stop.
 pub(crate) type StoppedWorldJob = Box<dyn FnOnce(&Sched, io::Result<()>) + Send>;
@@ -20,13 +21,7 @@ pub(crate) struct StopRequests {
     shape: Mutex<()>,
 }
 
-impl std::fmt::Debug for StopRequests {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StopRequests")
-            .field("n_jobs", &self.n_jobs)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(StopRequests, |this| n_jobs: this.n_jobs, ..);
 
 impl StopRequests {
     pub(crate) fn jobs(&self) -> MutexGuard<'_, Vec<StoppedWorldJob>> {

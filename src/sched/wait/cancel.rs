@@ -100,7 +100,7 @@ pub(crate) fn end_wait(frame: &CancelScope, section: Option<&Section<'_>>) -> bo
         return end_op_wait(g, wait, section);
     }
     if g.status.wake(wait) {
-        wake::ready_cancelled(g, |sched| sched.wait_for_commit(g));
+        wake::ready_cancelled(g, |sched| wait_for_commit(sched, g));
     }
     true
 }
@@ -142,7 +142,7 @@ pub(crate) fn wake_by(g: GRef, wait: WaitId, at_ns: u64) {
     // to cancel.
     if g.status.load().reason() == Reason::SimulatedIo {
         if g.status.wake(wait) {
-            wake::ready_cancelled(g, |sched| sched.wait_for_commit(g));
+            wake::ready_cancelled(g, |sched| wait_for_commit(sched, g));
         }
         return;
     }
@@ -157,54 +157,52 @@ pub(crate) fn wake_by(g: GRef, wait: WaitId, at_ns: u64) {
     }
 }
 
-impl Sched {
-    /// One sweep of the end of a run: wakes every goroutine whose wait can be ended. Called by
-    /// sysmon until no goroutine is left.
-    pub(crate) fn cancel_waiting(&self) {
-        debug_assert_eq!(self.phase(), Phase::Cancelling);
-        slab::for_each(|g| {
-            let status = g.status.load();
-            if status.kind() != GKind::Waiting || !self.owns(g) {
-                return;
-            }
-            let Some(wait) = Status::wait_of(status) else {
-                return;
-            };
-            match status.reason() {
-                Reason::Io => {
-                    if let CancelOutcome::Ready = cancel_op(g, wait, false) {
-                        self.inject(g);
-                    }
-                }
-                reason if reason.ends_by_token() && g.status.wake(wait) => {
-                    self.wait_for_commit(g);
-                    self.inject(g);
-                }
-                _ => {}
-            }
-        });
-    }
-
-    /// Whether a thread has woken a goroutine, and not queued it yet: one is runnable. The caller is
-    /// the M of a simulation, with nothing queued.
-    #[cfg(feature = "sim")]
-    pub(crate) fn is_any_on_its_way(&self) -> bool {
-        let mut is_any = false;
-        slab::for_each(|g| {
-            let is_runnable = g.status.load().kind() == GKind::Runnable;
-            is_any = is_any || is_runnable && self.owns(g);
-        });
-        is_any
-    }
-
-    /// Waits until no M is committing the park of `g`, whose token the caller has.
-    fn wait_for_commit(&self, g: GRef) {
-        let ms = self.ms.lock();
-        for m in &ms.all {
-            while m.committing.load(Ordering::Acquire) == g.as_ptr() {
-                crate::loom::spin_loop();
-            }
+/// One sweep of the end of a run: wakes every goroutine whose wait can be ended. Called by
+/// sysmon until no goroutine is left.
+pub(crate) fn cancel_waiting(sched: &Sched) {
+    debug_assert_eq!(sched.phase(), Phase::Cancelling);
+    slab::for_each(|g| {
+        let status = g.status.load();
+        if status.kind() != GKind::Waiting || !sched.owns(g) {
+            return;
         }
-        oracle::commit_is_over(g.as_ptr());
+        let Some(wait) = Status::wait_of(status) else {
+            return;
+        };
+        match status.reason() {
+            Reason::Io => {
+                if let CancelOutcome::Ready = cancel_op(g, wait, false) {
+                    wake::inject(sched, g);
+                }
+            }
+            reason if reason.ends_by_token() && g.status.wake(wait) => {
+                wait_for_commit(sched, g);
+                wake::inject(sched, g);
+            }
+            _ => {}
+        }
+    });
+}
+
+/// Whether a thread has woken a goroutine, and not queued it yet: one is runnable. The caller is
+/// the M of a simulation, with nothing queued.
+#[cfg(feature = "sim")]
+pub(crate) fn is_any_on_its_way(sched: &Sched) -> bool {
+    let mut is_any = false;
+    slab::for_each(|g| {
+        let is_runnable = g.status.load().kind() == GKind::Runnable;
+        is_any = is_any || is_runnable && sched.owns(g);
+    });
+    is_any
+}
+
+/// Waits until no M is committing the park of `g`, whose token the caller has.
+fn wait_for_commit(sched: &Sched, g: GRef) {
+    let ms = sched.ms.lock();
+    for m in &ms.all {
+        while m.committing.load(Ordering::Acquire) == g.as_ptr() {
+            crate::loom::spin_loop();
+        }
     }
+    oracle::commit_is_over(g.as_ptr());
 }

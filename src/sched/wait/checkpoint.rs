@@ -43,7 +43,7 @@ fn check_now() -> Result<(), Cancelled> {
         && let Some(section) = Section::enter()
     {
         let (m, now_ns) = (section.m(), clock::now_ns());
-        if m.checks.slice_is_over(m.p(), now_ns) && others_wait(m, m.p(), now_ns) {
+        if slice_is_over(&m.checks, m.p(), now_ns) && others_wait(m, m.p(), now_ns) {
             section.switch_out_with_forks(Switch::YIELD);
         }
     }
@@ -61,20 +61,20 @@ fn others_wait(m: &M, p: &P, now_ns: u64) -> bool {
         || m.sched().node_of(p).queue.len() > 0
 }
 
-impl Checks {
-    /// Restarts the countdown. `true` if the running goroutine has used up its slice.
-    fn slice_is_over(&self, p: &P, now_ns: u64) -> bool {
-        let interval = self.interval.get().max(1);
-        let elapsed_ns = now_ns.saturating_sub(self.looked_ns.replace(now_ns)).max(1);
-        let fits = u64::from(interval) * ladder::GRACE_NS / elapsed_ns;
-        let next = fits.clamp(1, u64::from(interval.saturating_mul(2).min(MOST_CALLS)));
-        self.interval.set(next as u32);
-        self.left.store(next as u32 - 1, Ordering::Relaxed);
-        let dispatches = p.stats.dispatches.get();
-        if self.dispatches.replace(dispatches) != dispatches {
-            // Another goroutine than at the last reading, or the same one dispatched again.
-            self.since_ns.set(now_ns);
-        }
-        now_ns - self.since_ns.get() >= ladder::SLICE_NS
+/// Restarts the countdown. `true` if the running goroutine has used up its slice.
+fn slice_is_over(checks: &Checks, p: &P, now_ns: u64) -> bool {
+    let interval = checks.interval.get().max(1);
+    let elapsed_ns = now_ns
+        .saturating_sub(checks.looked_ns.replace(now_ns))
+        .max(1);
+    let fits = u64::from(interval) * ladder::GRACE_NS / elapsed_ns;
+    let next = fits.clamp(1, u64::from(interval.saturating_mul(2).min(MOST_CALLS)));
+    checks.interval.set(next as u32);
+    checks.left.store(next as u32 - 1, Ordering::Relaxed);
+    let dispatches = p.stats.dispatches.get();
+    if checks.dispatches.replace(dispatches) != dispatches {
+        // Another goroutine than at the last reading, or the same one dispatched again.
+        checks.since_ns.set(now_ns);
     }
+    now_ns - checks.since_ns.get() >= ladder::SLICE_NS
 }

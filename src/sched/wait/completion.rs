@@ -54,7 +54,7 @@ pub(crate) fn is_done(word: &AtomicPtr<()>) -> bool {
 /// Why [`join`] gave up.
 #[derive(Debug)]
 pub(crate) enum Unjoined {
-    /// The runtime ends.
+    /// The caller unwinds, because its run ends.
     Cancelled(Cancelled),
     /// The caller is the goroutine itself: it would wait for ever.
     Itself,

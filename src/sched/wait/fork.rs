@@ -47,6 +47,7 @@ use super::current_context;
 use super::handoff::Section;
 use super::park::{self, Caller};
 use super::spawn;
+use super::wake;
 use crate::bubble;
 use crate::g::cancel_wait::{CancelScope, CancelSource, ScopeChain};
 use crate::g::coro;
@@ -124,7 +125,7 @@ pub(crate) fn beat() {
         && promote(m, g, list)
     {
         m.forked_ticks.set(now);
-        sched.wake_for_surplus(p);
+        wake::wake_for_surplus(sched, p);
     }
 }
 
@@ -153,7 +154,7 @@ pub(crate) fn leave_behind(m: &M, g: GRef) {
         any = true;
     }
     if any {
-        m.sched().wake_for_surplus(m.p());
+        wake::wake_for_surplus(m.sched(), m.p());
     }
 }
 

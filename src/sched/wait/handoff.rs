@@ -194,7 +194,7 @@ fn enter_after_others<'a>(mut m: &'a M) -> Option<Section<'a>> {
 #[cold]
 #[inline(never)]
 fn enter_simulated<'a>(mut m: &'a M, sim: &Simulation) -> Option<Section<'a>> {
-    if !std::thread::panicking() && turn::leaves(m, sim) {
+    if !std::thread::panicking() && turn::must_switch(m, sim) {
         m = switch_and_enter(m, Switch::YIELD);
     }
     Some(Section(m))

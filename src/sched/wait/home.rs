@@ -53,7 +53,7 @@ pub(crate) fn when_ready(m: &M, g: GRef) -> Option<usize> {
         WakePlacement::Home => {
             p.stats.home_wakes.add(1);
             note_away(p, g);
-            p.trace_far(EventKind::SendHome, sched.nodes[home].os_id, g.id());
+            trace_far(p, EventKind::SendHome, sched.nodes[home].os_id, g.id());
             elsewhere(sched, p, home)
         }
         WakePlacement::Here => {
@@ -115,14 +115,12 @@ fn note_away(p: &P, g: GRef) {
 fn move_here(p: &P, g: GRef) {
     g.set_home(p.node_idx);
     p.stats.rehomes.add(1);
-    p.trace_far(EventKind::Rehome, 0, g.id());
+    trace_far(p, EventKind::Rehome, 0, g.id());
 }
 
-impl P {
-    /// Records a trace event about a goroutine and another node.
-    fn trace_far(&self, kind: EventKind, n: u32, g: u64) {
-        if self.is_traced() {
-            self.trace(kind, Reason::None, n, g);
-        }
+/// Records a trace event about a goroutine and another node.
+fn trace_far(p: &P, kind: EventKind, n: u32, g: u64) {
+    if p.is_traced() {
+        p.trace(kind, Reason::None, n, g);
     }
 }

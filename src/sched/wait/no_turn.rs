@@ -5,7 +5,7 @@ use crate::sched::types::m::M;
 use crate::sched::types::simulation::Simulation;
 
 #[inline(always)]
-pub(crate) fn leaves(_: &M, sim: &Simulation) -> bool {
+pub(crate) fn must_switch(_: &M, sim: &Simulation) -> bool {
     match *sim {}
 }
 

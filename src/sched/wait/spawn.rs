@@ -470,7 +470,7 @@ where
     let is_bound = place.is_some_and(|place| place.is_bound);
     let g = make(sched, home, is_bound, 0, f, options, site);
     g.status.set_runnable();
-    sched.inject(g);
+    wake::inject(sched, g);
     sched.n_entering.fetch_sub(1, Ordering::SeqCst);
     TaskRef(g)
 }

@@ -39,7 +39,7 @@ pub(crate) fn collect(m: &M, sim: &Simulation) {
 
 /// Whether the calling goroutine, which is at a switch point, has to switch out so that another
 /// runs first.
-pub(crate) fn leaves(m: &M, sim: &Simulation) -> bool {
+pub(crate) fn must_switch(m: &M, sim: &Simulation) -> bool {
     let Some(g) = m.curg.get() else {
         return false;
     };

@@ -58,7 +58,7 @@ pub(crate) fn ready_from_outside(g: GRef) {
     // queued, and the run cannot end while the grace lock is held.
     let sched = unsafe { &*g.sched().cast::<Sched>() };
     race::readies(g.as_ptr());
-    sched.inject(g);
+    inject(sched, g);
 }
 
 /// As [`ready_from_outside`], for a canceller that found the wait in the status word and took its
@@ -69,7 +69,7 @@ pub(crate) fn ready_cancelled(g: GRef, first: impl FnOnce(&Sched)) {
     let sched = unsafe { &*g.sched().cast::<Sched>() };
     first(sched);
     race::readies(g.as_ptr());
-    sched.inject(g);
+    inject(sched, g);
 }
 
 /// Makes `g` the next goroutine to run on this M's P, or sends it home. The goroutine that it
@@ -104,7 +104,7 @@ pub(crate) fn keep_or_send_home(m: &M, g: GRef) -> bool {
     if p.is_numa()
         && let Some(node_idx) = home::when_ready(m, g)
     {
-        m.sched().send_to(node_idx, g);
+        send_to(m.sched(), node_idx, g);
         return false;
     }
     true
@@ -117,7 +117,7 @@ pub(crate) fn admit_or_send_home(m: &M, g: GRef) -> bool {
     match home::when_dispatched(m, g) {
         None => true,
         Some(node_idx) => {
-            m.sched().send_to(node_idx, g);
+            send_to(m.sched(), node_idx, g);
             false
         }
     }
@@ -126,7 +126,7 @@ pub(crate) fn admit_or_send_home(m: &M, g: GRef) -> bool {
 #[inline(never)]
 fn kick_out(m: &M, kicked: GRef) {
     push_local(m, kicked);
-    m.sched().wake_for_surplus(m.p());
+    wake_for_surplus(m.sched(), m.p());
 }
 
 /// A completion goes to runnext, ahead of the queue, only if the queue is shorter than this. In a
@@ -183,7 +183,7 @@ fn ready_many(m: &M, mut gs: GList) {
         push_local(m, kicked);
     }
     if surplus {
-        m.sched().wake_for_surplus(p);
+        wake_for_surplus(m.sched(), p);
     }
 }
 
@@ -222,7 +222,7 @@ pub(crate) fn ready_expired(m: &M, mut gs: GList) {
         }
     }
     if n_first > 0 {
-        m.sched().wake_for_surplus(p);
+        wake_for_surplus(m.sched(), p);
     }
 }
 
@@ -242,132 +242,137 @@ fn overflow(m: &M, over: GList) {
     m.sched().node_of(p).queue.push_all(over);
 }
 
-impl Sched {
-    /// Whether `g` belongs to this runtime. Only such goroutines may enter its queues and run on
-    /// its Ms: their stacks, slots and counts are this runtime's.
-    #[inline(always)]
-    pub(crate) fn owns(&self, g: GRef) -> bool {
-        std::ptr::eq(g.sched(), std::ptr::from_ref(self).cast())
-    }
+/// Queues a runnable G from outside in its home node's queue, and wakes a P there.
+pub(crate) fn inject(sched: &Sched, g: GRef) {
+    sched.trace_other(EventKind::Ready, None, Some(g));
+    send_to(sched, sched.live_node_idx(g.home()), g);
+}
 
-    /// Queues a runnable G from outside in its home node's queue, and wakes a P there.
-    pub(crate) fn inject(&self, g: GRef) {
-        self.trace_other(EventKind::Ready, None, Some(g));
-        self.send_to(self.live_node_idx(g.home()), g);
+/// Queues a runnable G in a node's queue, and wakes a P there.
+pub(crate) fn send_to(sched: &Sched, node_idx: usize, g: GRef) {
+    debug_assert!(sched.owns(g), "a goroutine of another runtime");
+    #[cfg(feature = "sim")]
+    if sched.config.is_simulated() && !current::m().is_some_and(|m| std::ptr::eq(m.sched, sched)) {
+        sched.met_outside.store(true, Ordering::Relaxed);
     }
+    let node = &sched.nodes[node_idx];
+    sampling::stamp_injected(g);
+    node.queue.push(g);
+    chaos::pause(Point::Push);
+    wake_in(sched, node, None);
+    // All Ps may be in blocking sections: then sysmon must retake one.
+    let awaits_work = &sched.sysmon.awaits_work;
+    if awaits_work.load(Ordering::SeqCst) && awaits_work.swap(false, Ordering::SeqCst) {
+        sched.sysmon.note.wake();
+    }
+}
 
-    /// Queues a runnable G in a node's queue, and wakes a P there.
-    pub(crate) fn send_to(&self, node_idx: usize, g: GRef) {
-        debug_assert!(self.owns(g), "a goroutine of another runtime");
-        #[cfg(feature = "sim")]
-        if self.config.is_simulated() && !current::m().is_some_and(|m| std::ptr::eq(m.sched, self))
-        {
-            self.met_outside.store(true, Ordering::Relaxed);
+/// After a push to `p`'s queue: wakes at most one M.
+#[inline]
+pub(crate) fn wake_for_surplus(sched: &Sched, p: &P) {
+    chaos::pause(Point::Push);
+    let node = sched.node_of(p);
+    if idle::any_idle_after_push(&sched.n_idle) {
+        if p.is_numa() && p.published.is_far_from(p.runq.len()) {
+            sched.publish(p);
         }
-        let node = &self.nodes[node_idx];
-        sampling::stamp_injected(g);
-        node.queue.push(g);
-        chaos::pause(Point::Push);
-        self.wake_in(node, None);
-        // All Ps may be in blocking sections: then sysmon must retake one.
-        let awaits_work = &self.sysmon.awaits_work;
-        if awaits_work.load(Ordering::SeqCst) && awaits_work.swap(false, Ordering::SeqCst) {
-            self.sysmon.note.wake();
-        }
+        wake_in(sched, node, Some(p));
     }
+}
 
-    /// After a push to `p`'s queue: wakes at most one M.
-    #[inline]
-    pub(crate) fn wake_for_surplus(&self, p: &P) {
-        chaos::pause(Point::Push);
-        let node = self.node_of(p);
-        if idle::any_idle_after_push(&self.n_idle) {
-            if p.is_numa() && p.published.is_far_from(p.runq.len()) {
-                self.publish(p);
-            }
-            self.wake_in(node, Some(p));
-        }
+/// Called when `p` has published a longer queue: a thief of another node may have read the old
+/// length just before, and gone to sleep. Ps of its own node were woken at the push.
+#[cold]
+pub(crate) fn wake_for_published(sched: &Sched, p: &P) {
+    let node = sched.node_of(p);
+    if sched.n_idle.load(Ordering::SeqCst) != 0 && !node.idle.any_idle() {
+        wake_in(sched, node, Some(p));
     }
+}
 
-    /// Called when `p` has published a longer queue: a thief of another node may have read the old
-    /// length just before, and gone to sleep. Ps of its own node were woken at the push.
-    #[cold]
-    pub(crate) fn wake_for_published(&self, p: &P) {
-        let node = self.node_of(p);
-        if self.n_idle.load(Ordering::SeqCst) != 0 && !node.idle.any_idle() {
-            self.wake_in(node, Some(p));
-        }
+/// Wakes the idle P of `node` that is nearest to `near`, unless an M spins there; a P of
+/// another node only if this one has no idle P and a backlog.
+pub(crate) fn wake_in(sched: &Sched, node: &Node, near: Option<&P>) {
+    let here = WakeView {
+        spinning: node.idle.n_spinning(),
+        any_idle: node.idle.any_idle(),
+        n_ps: node.n_live.load(Ordering::Relaxed),
+    };
+    let backlog = || match sched.config.numa.is_flat() {
+        // Without the NUMA policy all Ps are equal.
+        true => usize::MAX,
+        false => node.queue.summary.runnable(),
+    };
+    let others = node.remote_peers.neighbours.iter();
+    let others = others
+        .map(|n| &sched.nodes[n.node_idx])
+        .filter(|n| n.idle.n_spinning() == 0 && n.idle.any_idle());
+    match policy::whom_to_wake(here, backlog, others) {
+        Wake::Nobody => {}
+        Wake::Here => wake_spinner(sched, node, near, 1),
+        Wake::Other(other) => wake_spinner(sched, other, near, 1),
     }
+}
 
-    /// Wakes the idle P of `node` that is nearest to `near`, unless an M spins there; a P of
-    /// another node only if this one has no idle P and a backlog.
-    pub(crate) fn wake_in(&self, node: &Node, near: Option<&P>) {
-        let here = WakeView {
-            spinning: node.idle.n_spinning(),
-            any_idle: node.idle.any_idle(),
-            n_ps: node.n_live.load(Ordering::Relaxed),
-        };
-        let backlog = || match self.config.numa.is_flat() {
-            // Without the NUMA policy all Ps are equal.
-            true => usize::MAX,
-            false => node.queue.summary.runnable(),
-        };
-        let others = node.remote_peers.neighbours.iter();
-        let others = others
-            .map(|n| &self.nodes[n.node_idx])
-            .filter(|n| n.idle.n_spinning() == 0 && n.idle.any_idle());
-        match policy::whom_to_wake(here, backlog, others) {
-            Wake::Nobody => {}
-            Wake::Here => self.wake_spinner(node, near, 1),
-            Wake::Other(other) => self.wake_spinner(other, near, 1),
-        }
-    }
-
-    /// Wakes the idle P of `node` that is nearest to `near`, unless `most` Ms spin there.
-    pub(crate) fn wake_spinner(&self, node: &Node, near: Option<&P>, most: u32) {
-        let mut from = near;
-        while node.idle.begin_wake(most) {
-            chaos::pause(Point::Notify);
-            if let Some(p) = self.claim_idle(node, from.take()) {
-                if let Some(near) = near {
-                    near.stats.wakes_sent.add(1);
-                    if near.node_idx != p.node_idx {
-                        near.stats.wakes_remote.add(1);
-                    }
-                }
-                return self.notify(p);
-            }
-            // All idle Ps woke by themselves. Others may have become idle since, and pushers have left their work to
-            // this spinner, which there is not.
-            if !node.idle.stop_spinning() {
-                return;
-            }
-        }
-    }
-
-    /// Claims the idle P of `node` that is nearest to `near`.
-    fn claim_idle(&self, node: &Node, near: Option<&P>) -> Option<&P> {
-        let claim = |idx: usize| {
-            let p = &self.ps[idx];
-            (node.ps.contains(&idx)
-                && node.idle.is_idle(p.at_in_node)
-                && node.idle.claim(p.at_in_node))
-            .then_some(p)
-        };
-        if let Some(near) = near.filter(|near| node.ps.contains(&near.idx)) {
-            let mut by_distance = near.levels.iter().flat_map(|l| l.victims.iter());
-            return by_distance.find_map(|&idx| claim(idx));
-        }
-        node.ps.clone().find_map(claim)
-    }
-
-    /// Wakes the M of a P that the caller claimed.
-    pub(crate) fn notify(&self, p: &P) {
+/// Wakes the idle P of `node` that is nearest to `near`, unless `most` Ms spin there.
+pub(crate) fn wake_spinner(sched: &Sched, node: &Node, near: Option<&P>, most: u32) {
+    let mut from = near;
+    while node.idle.begin_wake(most) {
         chaos::pause(Point::Notify);
-        match p.word.notify() {
-            WakeMethod::Nothing => {}
-            WakeMethod::Futex => futex::wake_one(p.word.futex()),
-            WakeMethod::Ring => p.poller.wake(),
+        if let Some(p) = claim_idle(sched, node, from.take()) {
+            if let Some(near) = near {
+                near.stats.wakes_sent.add(1);
+                if near.node_idx != p.node_idx {
+                    near.stats.wakes_remote.add(1);
+                }
+            }
+            return notify(p);
         }
+        // All idle Ps woke by themselves. Others may have become idle since, and pushers have left their work to
+        // this spinner, which there is not.
+        if !node.idle.stop_spinning() {
+            return;
+        }
+    }
+}
+
+/// Claims the idle P of `node` that is nearest to `near`.
+fn claim_idle<'a>(sched: &'a Sched, node: &Node, near: Option<&P>) -> Option<&'a P> {
+    let claim = |idx: usize| {
+        let p = &sched.ps[idx];
+        (node.ps.contains(&idx) && node.idle.is_idle(p.at_in_node) && node.idle.claim(p.at_in_node))
+            .then_some(p)
+    };
+    if let Some(near) = near.filter(|near| node.ps.contains(&near.idx)) {
+        let mut by_distance = near.levels.iter().flat_map(|l| l.victims.iter());
+        return by_distance.find_map(|&idx| claim(idx));
+    }
+    node.ps.clone().find_map(claim)
+}
+
+/// Wakes the M of this P, if it sleeps.
+pub(crate) fn wake_sleeper(sched: &Sched, p: &P) {
+    if claim(sched, p) {
+        notify(p);
+    }
+}
+
+/// Claims this P if it is idle. With `true` the caller must notify it.
+pub(crate) fn claim(sched: &Sched, p: &P) -> bool {
+    let idle = &sched.node_of(p).idle;
+    let is_claimed = idle.claim(p.at_in_node);
+    if is_claimed {
+        idle.add_spinner();
+    }
+    is_claimed
+}
+
+/// Wakes the M of a P that the caller claimed.
+pub(crate) fn notify(p: &P) {
+    chaos::pause(Point::Notify);
+    match p.word.notify() {
+        WakeMethod::Nothing => {}
+        WakeMethod::Futex => futex::wake_one(p.word.futex()),
+        WakeMethod::Ring => p.poller.wake(),
     }
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// The most runs of a search, and the most choices of all its runs: about a second.
-pub(super) const MOST_RUNS: usize = 500;
+pub const MOST_RUNS: usize = 500;
 const MOST_CHOICES: usize = 4_000_000;
 
 /// How far the choices after one that is left out may move: the others before them need more or
@@ -13,7 +13,7 @@ const FARTHEST: usize = 8;
 
 /// Shortens `choices`, which fail. `fails` runs other choices, and returns those that the run has
 /// really made if it fails in the same way. It is called at most `most_runs` times.
-pub(super) fn shorten(
+pub fn shorten(
     choices: Vec<u32>,
     most_runs: usize,
     mut fails: impl FnMut(Vec<u32>) -> Option<Vec<u32>>,
