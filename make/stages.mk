@@ -7,7 +7,7 @@ test-modes test-long test-release test-filter loom: export CARGO_PROFILE_RELEASE
 # Tests wait for most of their time, so what only computes runs beside them.
 test-first: setup clients ## all tests once, and explored schedules
 	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run)
-	$(call stage,tests,scripts/beside.sh "$(MAKE) test-programs" "$(MAKE) explore-short test-docs")
+	$(call stage,tests,scripts/beside.sh "$(MAKE) test-programs" "$(MAKE) explore-short scale-check test-docs")
 
 # In release: thread-locals over a stack switch.
 OPTIMISED_TESTS := sched/migration sched/blocking task/task task/lock_thread
