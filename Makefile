@@ -30,7 +30,7 @@ check: lint test-first ## before each push: lint, all tests once, explored sched
 
 test: test-first test-modes ## the tests: over io_uring, over epoll, with disorder
 
-test-all: test test-long test-release loom scale-check ## also: in release, under a seccomp filter, all seeds, suites, packages, models, simulated machines
+test-all: test test-long test-release loom scale-known ## also: in release, under a seccomp filter, all seeds, suites, packages, models, simulated machines
 
 # More arguments go into ARGS: ARGS=--full.
 bench: setup ## benches of windlass, tokio and may, with verdicts (BENCH=yield runs one, BENCH=numa the policies)

@@ -425,10 +425,23 @@ impl Sim {
         let work_ns = g.work_ns * self.slowness[node];
         self.at(self.now_ns + work_ns, What::Free(p));
         if was_spinning {
-            self.nodes[node].spinning -= 1;
-            if self.nodes[node].spinning == 0 && self.has_work_near(p) {
-                self.wake_in(node);
+            self.stop_spinning(p);
+        }
+    }
+
+    /// `sched::proc::sleep::stop_spinning`.
+    fn stop_spinning(&mut self, p: usize) {
+        let node = p / self.ps_per_node;
+        self.nodes[node].spinning -= 1;
+        let n_waiting = self.ps[p].ring.len() + self.nodes[node].queue.len();
+        if wakes_two(n_waiting, || self.nodes[node].idle) {
+            for _ in 0..2 {
+                if self.nodes[node].spinning < n_waiting {
+                    self.wake_one(node);
+                }
             }
+        } else if self.nodes[node].spinning == 0 && self.has_work_near(p) {
+            self.wake_in(node);
         }
     }
 

@@ -10,7 +10,10 @@ use crate::g::stack::{self, Stack, StackPool};
 use crate::loom::oracle;
 use crate::util::counter::Counter;
 
-const IDS_PER_BATCH: u64 = 16;
+/// Goroutine numbers that a P reserves at first. Each time it takes four times as many as before, at most so many: else
+/// Ps that do nothing but spawn would stand in line for the counter (docs/SCALE.md).
+const FIRST_IDS: u64 = 16;
+const MOST_IDS: u64 = 4096;
 const STACKS_KEPT: usize = 64;
 const SLOTS_KEPT: usize = 256;
 const SLOTS_PER_REFILL: usize = 64;
@@ -22,6 +25,8 @@ const SLOTS_AWAY: usize = 32;
 pub(crate) struct Caches {
     next_id: Cell<u64>,
     ids_left: Cell<u64>,
+    /// How many numbers were reserved last.
+    ids_reserved: Cell<u64>,
     stacks: UnsafeCell<[Vec<Stack>; stack::CLASSES.len()]>,
     n_stacks: Counter,
     slots: UnsafeCell<[Vec<GRef>; SLOT_BYTES.len()]>,
@@ -33,11 +38,18 @@ impl Caches {
     /// The number of a new goroutine.
     pub(crate) fn next_id(&self) -> u64 {
         if self.ids_left.get() == 0 {
-            self.next_id.set(header::reserve_ids(IDS_PER_BATCH));
-            self.ids_left.set(IDS_PER_BATCH);
+            self.reserve_ids();
         }
         self.ids_left.set(self.ids_left.get() - 1);
         self.next_id.replace(self.next_id.get() + 1)
+    }
+
+    #[cold]
+    fn reserve_ids(&self) {
+        let n = (4 * self.ids_reserved.get()).clamp(FIRST_IDS, MOST_IDS);
+        self.next_id.set(header::reserve_ids(n));
+        self.ids_left.set(n);
+        self.ids_reserved.set(n);
     }
 
     /// Numbers goroutines from 1 on, for a simulated run.

@@ -6,17 +6,21 @@ use std::time::Instant;
 
 use windlass::Builder;
 use windlass::explore::lines::LineCost;
-use windlass::explore::twin::{Report, report, simulate};
+use windlass::explore::twin::{Report, simulate};
 
+use crate::chart::{self, Curve, Panel};
+use crate::clock::take_costs;
 use crate::known;
 use crate::machines::{self, Model};
-use crate::workloads::{self, Outcome, Workload, build, burst};
+use crate::short::{self, Figures};
+use crate::workloads::{self, Workload, build, burst};
 
 const USAGE: &str = "\
 usage: scale [--machine NAME] [--workload NAME] [--ps N] [--lines N]
-       scale --check | --known
+       scale --check [--update] | --chart FILE | --known
   without a name, all; without a number of Ps, 1, 2, 4, .. all CPUs of the machine
-  --check: does a run give the same numbers twice?
+  --check: does a run give the same numbers twice, and those on record? --update records them
+  --chart: draws the efficiency of node-local work on machines of 64 to 512 CPUs
   --known: do results of others come out?";
 
 #[derive(Clone, Debug, Default)]
@@ -46,11 +50,21 @@ fn settings(mut args: impl Iterator<Item = String>) -> Option<Settings> {
 }
 
 pub(crate) fn main() -> ExitCode {
-    match std::env::args().nth(1).as_deref() {
-        Some("--check") => check(),
-        Some("--known") => known(),
-        _ => chosen(),
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words[..] {
+        ["--check"] => short::check(false),
+        ["--check", "--update"] => short::check(true),
+        ["--row", machine, workload, n_ps] => row([machine, workload, n_ps]),
+        ["--chart", file] => chart(file),
+        ["--known"] => known(),
+        _ => settings(args.into_iter()).map_or_else(usage, |settings| chosen(&settings)),
     }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
 }
 
 fn known() -> ExitCode {
@@ -61,11 +75,7 @@ fn known() -> ExitCode {
     }
 }
 
-fn chosen() -> ExitCode {
-    let Some(settings) = settings(std::env::args().skip(1)) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
-    };
+fn chosen(settings: &Settings) -> ExitCode {
     windlass::explore::fix_addresses();
     let is_wanted =
         |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
@@ -73,7 +83,7 @@ fn chosen() -> ExitCode {
         if is_wanted(&settings.machine, model.name) {
             for workload in workloads::ALL {
                 if is_wanted(&settings.workload, workload.name) {
-                    curve(model, workload, &settings);
+                    curve(model, workload, settings);
                 }
             }
             if is_wanted(&settings.workload, "burst") {
@@ -84,46 +94,82 @@ fn chosen() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs of which the numbers are compared: with many spawns, with a lock, and on several nodes.
-const CHECKED: [[&str; 3]; 3] = [
-    ["1x8", "spawn", "8"],
-    ["1x8", "mutex", "8"],
-    ["2x32smt", "pairs", "64"],
-];
-
-/// Runs some workloads in two processes each, which must print the same.
-fn check() -> ExitCode {
-    let print = |[machine, workload, ps]: [&str; 3]| {
-        let args = ["--machine", machine, "--workload", workload, "--ps", ps];
-        let program = std::env::current_exe().expect("this program has a file");
-        let output = std::process::Command::new(program).args(args).output();
-        let output = output.expect("it starts");
-        output.status.success().then_some(output.stdout)
+/// Prints the figures of one row of [`short`], and the hash of all points.
+fn row([machine, workload, n_ps]: [&str; 3]) -> ExitCode {
+    windlass::explore::fix_addresses();
+    let model = machines::ALL.iter().find(|m| m.name == machine);
+    let workload = workloads::ALL.iter().find(|w| w.name == workload);
+    let (Some(model), Some(workload), Ok(n_ps)) = (model, workload, n_ps.parse()) else {
+        return usage();
     };
-    for run in CHECKED {
-        let name = run.join(" ");
-        match (print(run), print(run)) {
-            (Some(one), Some(other)) if one == other => println!("the same twice: {name}"),
-            (Some(_), Some(_)) => {
-                println!("NOT THE SAME: {name}");
-                return ExitCode::FAILURE;
+    let workload = workload.shorter(short::SHORTER);
+    let run = run(model, workload, n_ps);
+    println!("{} {:x}", run.figures(), run.hash);
+    ExitCode::SUCCESS
+}
+
+/// Work of which no part needs another P, and the machines on which it is drawn.
+const LOCAL: [&str; 3] = ["spawn", "pairs", "sleepers"];
+const LARGE: [&str; 4] = ["1x72", "2x32smt", "4x28", "8x64"];
+
+fn chart(file: &str) -> ExitCode {
+    windlass::explore::fix_addresses();
+    let settings = Settings {
+        lines: 3,
+        ..Settings::default()
+    };
+    let local = workloads::ALL.iter().filter(|w| LOCAL.contains(&w.name));
+    let panels: Vec<_> = local
+        .map(|workload| {
+            let large = machines::ALL.iter().filter(|m| LARGE.contains(&m.name));
+            let curve_on = |model: &Model| Curve {
+                machine: model.name,
+                points: curve(model, workload, &settings),
+            };
+            Panel {
+                title: workload.name,
+                curves: large.map(curve_on).collect(),
             }
-            _ => {
-                println!("FAILED: {name}");
-                return ExitCode::FAILURE;
-            }
+        })
+        .collect();
+    match std::fs::write(file, chart::svg(&panels)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("scale: {file}: {error}");
+            ExitCode::FAILURE
         }
     }
-    ExitCode::SUCCESS
 }
 
 /// A run of the twin.
 struct Run {
-    outcome: Outcome,
+    /// Operations of all Ps together for each ns.
+    per_ns: f64,
+    /// How long it was measured.
+    span_ns: f64,
+    /// CPUs that had work then.
+    n_busy: usize,
     report: Report,
     n_points: u64,
     hash: u64,
     host_s: f64,
+}
+
+impl Run {
+    fn figures(&self) -> Figures {
+        let [core, l3, node, remote] = self.transfers();
+        Figures {
+            ns: 1.0 / self.per_ns,
+            inside: core + l3 + node,
+            between: remote,
+        }
+    }
+
+    /// Transfers of lines for an operation, by level.
+    fn transfers(&self) -> [f64; 4] {
+        let n_ops = self.per_ns * self.span_ns;
+        self.report.by_level.map(|n| n as f64 / n_ops)
+    }
 }
 
 fn run(model: &Model, workload: Workload, n_ps: usize) -> Run {
@@ -132,13 +178,15 @@ fn run(model: &Model, workload: Workload, n_ps: usize) -> Run {
     let begin = Instant::now();
     let program = move || {
         let rt = build(Builder::new().processors(n_ps).topology(topology));
-        let outcome = workload.run(&rt, n_ps);
-        (outcome, report())
+        workload.run(&rt, n_ps as u32)
     };
-    let ((outcome, report), n_points, hash) = simulate(machine, program);
+    let (per_ns, n_points, hash) = simulate(machine, program);
+    let costs = take_costs();
     Run {
-        outcome,
-        report,
+        per_ns,
+        span_ns: workload.span_on(n_ps as u32).as_nanos() as f64,
+        n_busy: costs.cpus.len(),
+        report: costs.report(),
         n_points,
         hash,
         host_s: begin.elapsed().as_secs_f64(),
@@ -151,12 +199,14 @@ fn counts(n_cpus: usize) -> Vec<usize> {
     powers.chain([n_cpus]).collect()
 }
 
-fn curve(model: &Model, workload: &Workload, settings: &Settings) {
+/// Prints the curve, and gives efficiency by numbers of Ps.
+fn curve(model: &Model, workload: &Workload, settings: &Settings) -> Vec<(usize, f64)> {
     let n_cpus = model.topology().pus().len();
     println!("\n{} on {}: {}", workload.name, model.name, workload.what);
     println!(
-        "{:>4} {:>12} {:>10} {:>6} {:>9} {:>9} {:>9} {:>9} {:>10} {:>17}",
+        "{:>4} {:>5} {:>12} {:>10} {:>6} {:>9} {:>9} {:>9} {:>9} {:>10} {:>17}",
         "Ps",
+        "busy",
         "ns each",
         "M/s",
         "eff",
@@ -169,14 +219,15 @@ fn curve(model: &Model, workload: &Workload, settings: &Settings) {
     );
     let mut one = None;
     let mut last = None;
+    let mut points = Vec::new();
     for n_ps in settings.ps.map_or_else(|| counts(n_cpus), |n| vec![n]) {
         let run = run(model, *workload, n_ps);
-        let Outcome { n_ops, ns } = run.outcome;
-        let per_ns = n_ops as f64 / ns as f64;
+        let per_ns = run.per_ns;
         let first = *one.get_or_insert(per_ns / n_ps as f64);
-        let [core, l3, node, remote] = run.report.by_level.map(|n| n as f64 / n_ops as f64);
+        let [core, l3, node, remote] = run.transfers();
         println!(
-            "{n_ps:>4} {:>12.1} {:>10.2} {:>5.0}% {core:>9.2} {l3:>9.2} {node:>9.2} {remote:>9.2} {:>9} {:>17x}",
+            "{n_ps:>4} {:>5} {:>12.1} {:>10.2} {:>5.0}% {core:>9.2} {l3:>9.2} {node:>9.2} {remote:>9.2} {:>9} {:>17x}",
+            run.n_busy,
             1.0 / per_ns,
             per_ns * 1e3,
             100.0 * per_ns / n_ps as f64 / first,
@@ -187,22 +238,26 @@ fn curve(model: &Model, workload: &Workload, settings: &Settings) {
             "{:.2} M points a second of the host",
             run.n_points as f64 / run.host_s / 1e6
         );
+        points.push((n_ps, per_ns / n_ps as f64 / first));
         last = Some((n_ps, run));
     }
     if let Some((n_ps, run)) = last {
-        show_lines(&run.report, run.outcome.ns * n_ps as u64, settings.lines);
+        show_lines(
+            &run.report,
+            run.span_ns as u64 * n_ps as u64,
+            settings.lines,
+        );
     }
+    points
 }
 
 fn show_burst(model: &Model, n_lines: usize) {
     let topology = model.topology();
     let n_ps = topology.pus().len();
     let machine = model.machine(&topology);
-    let program = move || {
-        let burst = burst(&build(Builder::new().processors(n_ps).topology(topology)));
-        (burst, report())
-    };
-    let ((burst, report), ..) = simulate(machine, program);
+    let program = move || burst(&build(Builder::new().processors(n_ps).topology(topology)));
+    let (burst, ..) = simulate(machine, program);
+    let report = take_costs().report();
     let us = |ns: u64| ns as f64 / 1e3;
     let at_work = |part: usize| burst.begun_ns.get(n_ps * part / 4 - 1);
     let at_work =

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use windlass::channel::bounded;
 use windlass::sync::Mutex;
+use windlass::task::JoinHandle;
 use windlass::{Builder, Runtime, sleep, spawn, yield_now};
 
 #[cfg(explore)]
 use crate::clock::current_cpu;
-use crate::clock::{charge, forget_costs, now_ns};
+use crate::clock::{LONGER, begin_costs, charge, end_costs, now_ns};
 
-/// Rounds of all Ps together: the more Ps, the fewer has each.
-const MOST_ROUNDS: u64 = 20_000;
-
-/// A workload, for so many Ps and rounds on each.
+/// A workload: goroutines that repeat one operation on each P.
 #[derive(Clone, Copy)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
@@ -24,74 +22,145 @@ pub(crate) struct Workload {
         allow(dead_code, reason = "the tables of the twin have it")
     )]
     pub(crate) what: &'static str,
-    /// Rounds on each P, at most.
-    pub(crate) rounds: u64,
-    run: fn(u64, u64) -> u64,
+    /// How long it is measured.
+    span: Duration,
+    /// Operations between two readings of the clock.
+    batch: u64,
+    start: fn(u64, Window) -> Vec<JoinHandle<f64>>,
 }
 
 pub(crate) const ALL: &[Workload] = &[
     Workload {
         name: "spawn",
         what: "a goroutine is spawned and joined, on each P by one",
-        rounds: 2_000,
-        run: spawn_and_join,
+        span: Duration::from_micros(100),
+        batch: BATCH,
+        start: spawn_and_join,
     },
     Workload {
         name: "yield",
         what: "a goroutine yields, two on each P",
-        rounds: 2_000,
-        run: yields,
+        span: Duration::from_micros(50),
+        batch: BATCH,
+        start: yields,
     },
     Workload {
         name: "pairs",
         what: "a value goes to and fro between two goroutines, a pair on each P",
-        rounds: 1_000,
-        run: pairs,
+        span: Duration::from_micros(100),
+        batch: BATCH,
+        start: pairs,
     },
     Workload {
         name: "mutex",
         what: "one lock for all is taken for 100 ns, then 1 µs of work without it",
-        rounds: 400,
-        run: mutex,
+        span: Duration::from_micros(300),
+        batch: 1,
+        start: mutex,
     },
     Workload {
         name: "sleepers",
         what: "a goroutine sleeps for 100 µs, four on each P",
-        rounds: 40,
-        run: sleepers,
+        span: Duration::from_millis(4),
+        batch: 1,
+        start: sleepers,
     },
     Workload {
         name: "one-to-all",
         what: "one goroutine sends work of 5 µs, one on each P receives",
-        rounds: 100,
-        run: one_to_all,
+        span: Duration::from_micros(300),
+        batch: 1,
+        start: one_to_all,
     },
 ];
 
-/// The outcome of a workload.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Outcome {
-    pub(crate) n_ops: u64,
-    pub(crate) ns: u64,
+/// Operations between two readings of the clock, where they are short.
+const BATCH: u64 = 16;
+
+/// The time until each P has found a goroutine, in which goroutines compute, and how long they do so between two
+/// operations; and the time in which caches fill.
+const SPREAD: Duration = Duration::from_millis(3);
+const COMPUTE: Duration = Duration::from_micros(100);
+const WARM_UP: Duration = Duration::from_micros(10);
+
+/// On more Ps it takes longer until each has found one. Short operations are measured for a shorter time there: the
+/// host of the twin does all of them.
+const MANY_PS: u32 = 64;
+
+/// The time in which operations count.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    from_ns: u64,
+    to_ns: u64,
+    compute: Duration,
+    batch: u64,
+}
+
+impl Window {
+    fn new(workload: &Workload, n_ps: u32) -> Window {
+        let times = n_ps.div_ceil(MANY_PS);
+        let from_ns = now_ns() + (SPREAD * times + WARM_UP).as_nanos() as u64;
+        Window {
+            from_ns,
+            to_ns: from_ns + LONGER * workload.span_on(n_ps).as_nanos() as u64,
+            compute: COMPUTE * times,
+            batch: workload.batch,
+        }
+    }
+
+    /// Repeats `op` until the window ends: operations for each ns of it. All goroutines of a workload do so in the
+    /// same window, so that the sum of what they return is the throughput.
+    fn rate(self, mut op: impl FnMut()) -> f64 {
+        let mut batch = || (0..self.batch).for_each(|_| op());
+        let warm_up_ns = self.from_ns - WARM_UP.as_nanos() as u64;
+        while now_ns() < warm_up_ns {
+            let left_ns = warm_up_ns.saturating_sub(now_ns());
+            charge(self.compute.min(Duration::from_nanos(left_ns)));
+            batch();
+        }
+        while now_ns() < self.from_ns {
+            batch();
+        }
+        begin_costs();
+        let begin_ns = now_ns();
+        let mut n = 0;
+        let mut end_ns = begin_ns;
+        while end_ns < self.to_ns {
+            batch();
+            n += self.batch;
+            end_ns = now_ns();
+        }
+        end_costs();
+        // One that has come late was idle before.
+        let span_ns = (end_ns - begin_ns).max(self.to_ns - self.from_ns);
+        n as f64 / span_ns as f64
+    }
 }
 
 impl Workload {
-    /// Runs it as the program of a runtime with so many Ps.
-    pub(crate) fn run(&self, rt: &Runtime, n_ps: usize) -> Outcome {
-        let run = self.run;
-        let n_ps = n_ps as u64;
-        let rounds = self.rounds.min(MOST_ROUNDS / n_ps);
+    /// Runs it as the program of a runtime with so many Ps: the operations of all together for each ns.
+    pub(crate) fn run(self, rt: &Runtime, n_ps: u32) -> f64 {
         rt.run(move || {
-            // The Ms and the slots of goroutines are there then.
-            run(n_ps, rounds / 10);
-            forget_costs();
-            let begin_ns = now_ns();
-            let n_ops = run(n_ps, rounds);
-            Outcome {
-                n_ops,
-                ns: now_ns() - begin_ns,
-            }
+            let all = (self.start)(u64::from(n_ps), Window::new(&self, n_ps));
+            all.into_iter().map(|g| g.join().expect("it ends")).sum()
         })
+    }
+
+    /// The same, measured for a part of the time.
+    #[cfg(explore)]
+    pub(crate) fn shorter(self, times: u32) -> Workload {
+        Workload {
+            span: self.span / times,
+            ..self
+        }
+    }
+
+    /// How long it is measured on so many Ps.
+    pub(crate) fn span_on(&self, n_ps: u32) -> Duration {
+        match self.batch {
+            1 => self.span,
+            _ => self.span * MANY_PS / MANY_PS.max(n_ps),
+        }
     }
 }
 
@@ -101,30 +170,27 @@ pub(crate) fn build(builder: Builder) -> Runtime {
     unsafe { builder.build() }.expect("a runtime")
 }
 
-/// Runs `f` in `n` goroutines, and waits for them.
-fn on_each(n: u64, f: impl Fn() + Send + Sync + 'static) {
+/// Runs `f` in `n` goroutines.
+fn on_each(n: u64, f: impl Fn() -> f64 + Send + Sync + 'static) -> Vec<JoinHandle<f64>> {
     let f = Arc::new(f);
     let start = |_| {
         let f = Arc::clone(&f);
         spawn(move || f())
     };
-    let all: Vec<_> = (0..n).map(start).collect();
-    all.into_iter().for_each(|g| g.join().expect("it ends"));
+    (0..n).map(start).collect()
 }
 
-fn spawn_and_join(n_ps: u64, rounds: u64) -> u64 {
+fn spawn_and_join(n_ps: u64, window: Window) -> Vec<JoinHandle<f64>> {
     on_each(n_ps, move || {
-        (0..rounds).for_each(|_| spawn(|| ()).join().expect("it ends"));
-    });
-    n_ps * rounds
+        window.rate(|| spawn(|| ()).join().expect("it ends"))
+    })
 }
 
-fn yields(n_ps: u64, rounds: u64) -> u64 {
-    on_each(2 * n_ps, move || (0..rounds).for_each(|_| yield_now()));
-    2 * n_ps * rounds
+fn yields(n_ps: u64, window: Window) -> Vec<JoinHandle<f64>> {
+    on_each(2 * n_ps, move || window.rate(yield_now))
 }
 
-fn pairs(n_ps: u64, rounds: u64) -> u64 {
+fn pairs(n_ps: u64, window: Window) -> Vec<JoinHandle<f64>> {
     on_each(n_ps, move || {
         let (to, at) = bounded::<u64>(1);
         let (back, answer) = bounded::<u64>(1);
@@ -132,50 +198,46 @@ fn pairs(n_ps: u64, rounds: u64) -> u64 {
             at.iter()
                 .for_each(|n| back.send(n).expect("it is received"))
         });
-        for n in 0..rounds {
+        let mut n = 0;
+        let rate = window.rate(|| {
+            n += 1;
             to.send(n).expect("it is received");
             assert_eq!(answer.recv(), Ok(n));
-        }
+        });
         drop(to);
         other.join().expect("it ends");
-    });
-    n_ps * rounds
+        rate
+    })
 }
 
-fn mutex(n_ps: u64, rounds: u64) -> u64 {
-    let n = Arc::new(Mutex::new(0));
-    let number = Arc::clone(&n);
+fn mutex(n_ps: u64, window: Window) -> Vec<JoinHandle<f64>> {
+    let number = Arc::new(Mutex::new(0));
     on_each(n_ps, move || {
-        for _ in 0..rounds {
+        window.rate(|| {
             let mut held = number.lock().expect("nobody panics");
             charge(Duration::from_nanos(100));
             *held += 1;
             drop(held);
             charge(Duration::from_micros(1));
-        }
-    });
-    let n = *n.lock().expect("nobody panics");
-    assert_eq!(n, n_ps * rounds);
-    n
+        })
+    })
 }
 
-fn sleepers(n_ps: u64, rounds: u64) -> u64 {
+fn sleepers(n_ps: u64, window: Window) -> Vec<JoinHandle<f64>> {
     on_each(4 * n_ps, move || {
-        (0..rounds).for_each(|_| sleep(Duration::from_micros(100)));
-    });
-    4 * n_ps * rounds
+        window.rate(|| sleep(Duration::from_micros(100)))
+    })
 }
 
-fn one_to_all(n_ps: u64, rounds: u64) -> u64 {
+fn one_to_all(n_ps: u64, window: Window) -> Vec<JoinHandle<f64>> {
     let (to, at) = bounded::<()>(256);
-    let sender = spawn(move || {
-        (0..n_ps * rounds).for_each(|_| to.send(()).expect("it is received"));
-    });
+    drop(spawn(move || while to.send(()).is_ok() {}));
     on_each(n_ps, move || {
-        at.iter().for_each(|()| charge(Duration::from_micros(5)));
-    });
-    sender.join().expect("it ends");
-    n_ps * rounds
+        window.rate(|| {
+            at.recv().expect("it is sent");
+            charge(Duration::from_micros(5));
+        })
+    })
 }
 
 /// Goroutines of a burst, and how long each computes.
@@ -202,7 +264,7 @@ pub(crate) fn burst(rt: &Runtime) -> Burst {
     rt.run(|| {
         // All Ms fall asleep.
         sleep(Duration::from_millis(20));
-        forget_costs();
+        begin_costs();
         let begin_ns = now_ns();
         let mut first = std::collections::BTreeMap::from([(current_cpu(), 0)]);
         let work = move || {
@@ -219,6 +281,7 @@ pub(crate) fn burst(rt: &Runtime) -> Burst {
             *seen_ns = at_ns.min(*seen_ns);
             ended_ns = ended_ns.max(at_ns + BURST_WORK.as_nanos() as u64);
         }
+        end_costs();
         let mut begun_ns: Vec<_> = first.into_values().collect();
         begun_ns.sort_unstable();
         Burst {
