@@ -1018,34 +1018,134 @@ fn the_mechanisms_name_items_of_their_files() {
     report(&faults);
 }
 
-/// The constants that steer a P, by name, with their files and values.
-fn steering_constants() -> BTreeMap<String, (String, String)> {
+/// Where the constants lie that steer the runtime.
+const STEERED: &[&str] = &[
+    "src/config.rs",
+    "src/g/stack.rs",
+    "src/lock.rs",
+    "src/netpoll/",
+    "src/poll/",
+    "src/sched/",
+    "src/sync/raw_mutex.rs",
+    "src/sync/waitq.rs",
+    "src/timer",
+    "src/util/ladder.rs",
+];
+
+/// Of these the files whose constants are words, bits, layouts or bounds of the kernel.
+const NOT_STEERED: &[&str] = &[
+    "src/netpoll/op.rs",
+    "src/netpoll/poll_desc.rs",
+    "src/netpoll/waiters.rs",
+    "src/poll/foreign.rs",
+    "src/sched/numa/summary.rs",
+    "src/sched/queue/access.rs",
+    "src/sched/queue/idle.rs",
+    "src/sched/queue/p_status.rs",
+    "src/sched/types/accounts.rs",
+    "src/sched/types/current.rs",
+    "src/sched/types/events.rs",
+    "src/sched/types/extra_work.rs",
+    "src/sched/types/m.rs",
+    "src/sched/types/recording.rs",
+    "src/sched/types/samples.rs",
+    "src/sched/types/sampling.rs",
+    "src/sched/types/simulation.rs",
+    "src/sched/types/steal_levels.rs",
+];
+
+/// And the names of such constants beside those that steer.
+const WORDS: &[&str] = &[
+    "ASLEEP",
+    "BUCKETS",
+    "COLOUR_BYTES",
+    "CONTENDED",
+    "CONTROL_WORDS",
+    "ELSEWHERE",
+    "ENTER_GETEVENTS",
+    "ENTER_EXT_ARG",
+    "ENTER_NO_IOWAIT",
+    "ENTRIES_BYTES",
+    "FREE",
+    "GONE",
+    "HANDED_OVER",
+    "HELD",
+    "LARGEST",
+    "LEFT",
+    "LEVELS",
+    "LOCKED",
+    "MASK",
+    "MAX_BUFFERS",
+    "MAX_FDS",
+    "MAX_LEN",
+    "MAX_NODE_TAG",
+    "MAX_STACK_BYTES",
+    "MAX_TRACE_BYTES",
+    "MORE",
+    "NODE_SHIFT",
+    "NOTHING_CHOSEN",
+    "NOT_ARMED",
+    "NO_POLL",
+    "N_DENIALS",
+    "OWN",
+    "QUEUED",
+    "READY",
+    "SCM_PIDFD",
+    "SLEEPING",
+    "STARVING",
+    "STRIDE",
+    "TAGS",
+    "TAG_ANSWER",
+    "TAG_EVENTFD",
+    "TAG_MULTISHOT_POLL",
+    "TAG_WAKE",
+    "TAKEN_SLEEPING",
+    "TAKEN_WAITING",
+    "WAITING",
+    "WAKE",
+    "WOKEN",
+];
+
+/// The constants that steer the runtime, by file and name, with their values.
+fn steering_constants() -> BTreeMap<(String, String), String> {
     let mut found = BTreeMap::new();
     for source in sources(&["src"]) {
-        if source.path != "src/util/ladder.rs" && !source.path.starts_with("src/sched/pacing/") {
+        let is_steered = STEERED.iter().any(|start| source.path.starts_with(start));
+        let is_test = source.path.contains("tests.rs");
+        if !is_steered || is_test || NOT_STEERED.contains(&&*source.path) {
             continue;
         }
-        for line in before_tests(&source.code).lines() {
-            let Some((_, item)) = line.trim_start().split_once("const ") else {
-                continue;
-            };
-            if let Some((name, value)) = item.split_once(": ")
-                && let Some((_, value)) = value.split_once(" = ")
+        for item in before_tests(&source.code).split("const ").skip(1) {
+            if let Some((name, item)) = item.split_once(": ")
+                && let Some((kind, value)) = item.split_once(" =")
+                && ["u8", "u16", "u32", "u64", "usize", "i32"].contains(&kind)
+                && !WORDS.contains(&name)
             {
-                let value = value.trim_end_matches(';').replace("ladder::", "");
-                let value = value.split(" as ").next().unwrap().to_owned();
-                found.insert(name.to_owned(), (source.path.clone(), value));
+                let (at, value) = ((source.path.clone(), name.to_owned()), value_of(value));
+                if !value.contains("libc::") {
+                    found.entry(at).or_insert(value);
+                }
             }
         }
     }
     found
 }
 
-/// Each number that steers a P has a row in docs/decisions/numbers.md, with its file and its value.
+/// A constant's value as the page has it: of those that differ in models, the one outside.
+fn value_of(text: &str) -> String {
+    let value = text.split(';').next().unwrap().replace("ladder::", "");
+    let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
+    let outside = value.split_once("else { ").map(|(_, value)| value);
+    let value = outside.map_or(&*value, |value| value.trim_end_matches(" }"));
+    value.split(" as ").next().unwrap().to_owned()
+}
+
+/// Each number that steers the runtime has a row in docs/decisions/numbers.md, with its file, its value, its unit and
+/// what chose it.
 #[test]
-fn the_numbers_that_steer_a_p_are_explained() {
+fn the_numbers_that_steer_the_runtime_are_explained() {
     let constants = steering_constants();
-    assert!(constants.len() > 15, "only {constants:?} were found");
+    assert!(constants.len() > 60, "only {constants:?} were found");
     let text = std::fs::read_to_string(root().join("docs/decisions/numbers.md")).unwrap();
     let mut faults = Vec::new();
     let mut explained = BTreeMap::new();
@@ -1055,13 +1155,16 @@ fn the_numbers_that_steer_a_p_are_explained() {
         if cells.len() != 5 || cells[3..].iter().any(|cell| cell.is_empty()) {
             faults.push(format!("numbers.md: {name} needs a unit and what chose it"));
         }
-        explained.insert(name, (file, value));
+        explained.insert((file, name), value);
     }
-    let names: BTreeSet<_> = constants.keys().chain(explained.keys()).collect();
-    for name in names {
-        let (code, page) = (constants.get(name), explained.get(name));
+    let all: BTreeSet<_> = constants.keys().chain(explained.keys()).collect();
+    for at in all {
+        let (code, page) = (constants.get(at), explained.get(at));
         if code != page {
-            faults.push(format!("{name} is {code:?}, in numbers.md {page:?}"));
+            let (file, name) = at;
+            faults.push(format!(
+                "{name} of {file} is {code:?}, in numbers.md {page:?}"
+            ));
         }
     }
     report(&faults);

@@ -20,6 +20,7 @@ use crate::sys::clock::{self, NEVER};
 use crate::sys::probe;
 use crate::sys::request::Request;
 use crate::sys::uring::sync_cancel;
+use crate::util::ladder;
 
 /// The implementation. The tag comes first, beside the counts, as it is read as often as they are.
 #[derive(Debug)]
@@ -215,7 +216,6 @@ impl Poller {
     /// thread uses the poller.
     pub(crate) fn drain(&self) {
         const PATIENCE_NS: u64 = 10_000_000_000;
-        const ASK_AGAIN_NS: u64 = 10_000_000;
         let mut ready = GList::new();
         let mut ask_at_ns = clock::now_ns();
         let give_up_at_ns = ask_at_ns + PATIENCE_NS;
@@ -223,7 +223,7 @@ impl Poller {
         while self.inflight() > 0 && ask_at_ns < give_up_at_ns {
             if ask_at_ns <= clock::now_ns() {
                 self.cancel_all(&mut ready);
-                ask_at_ns = clock::now_ns() + ASK_AGAIN_NS;
+                ask_at_ns = clock::now_ns() + ladder::HOG_NS;
             }
             self.wait(ask_at_ns);
             self.reap(&mut ready);

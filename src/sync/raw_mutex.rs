@@ -48,6 +48,7 @@ use crate::loom::{self, AtomicU32, AtomicU64, Ordering, const_fn};
 use crate::sched::wait::park;
 use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER};
+use crate::util::ladder;
 
 const LOCKED: u32 = 1;
 const QUEUED: u32 = 2;
@@ -62,7 +63,7 @@ const TURNS: u32 = if cfg!(loom) { 2 } else { 1024 };
 
 /// A waiter that has waited for longer starves. Disabled in loom models, which must not depend on a
 /// clock.
-const STARVES_AFTER_NS: u64 = if cfg!(loom) { NEVER } else { 1_000_000 };
+const STARVES_AFTER_NS: u64 = if cfg!(loom) { NEVER } else { ladder::LATE_NS };
 
 /// Number of checks of a spinner, and number of pauses between two checks: Go's numbers.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 4 };

@@ -5,9 +5,9 @@
 //! |-----------------------------------|-----------------------|---------------|-------------------|
 //! | a goroutine has queued an entry   | from the 32nd on      | –             | –                 |
 //! | before a dispatch                 | –                     | short queue   | without batches   |
-//! | the same, every 32nd time         | entries, kernel work  | yes           | yes, or defers it |
-//! | every 10 µs (`pace`)              | old entries, kernel   | –             | yes, after a full |
-//! |                                   | work                  |               | batch 1 ms later  |
+//! | the same, every 32nd dispatch     | entries, kernel work  | yes           | yes               |
+//! | every 10 µs (`pace`)              | old entries, kernel   | –             | yes               |
+//! |                                   | work                  |               |                   |
 //! | the local queue is empty, and     | entries               | yes           | if no goroutine   |
 //! | events are buffered               |                       |               | became runnable   |
 //! | events were dispatched            | entries               | –             | –                 |
@@ -18,16 +18,14 @@
 //! *Entries* are queued and not submitted; *kernel work* is completions that the kernel posts only
 //! when it is entered. Goroutines that each queue an operation form a batch between two visits;
 //! beside goroutines that only compute, 32 dispatches pass quickly.
+//!
+//! After a full batch of events the next one waits until the local queue is empty: the goroutines that the first made
+//! runnable go first. Unrelated ones that keep the P busy defer it for at most [`ladder::LATE_NS`].
 
 use std::cell::Cell;
 
 use crate::sched::queue::runq;
 use crate::util::ladder;
-
-/// After a full batch of events, the next one may be deferred for the goroutines that the first
-/// made runnable, while unrelated goroutines keep the P busy. These bound the delay: in visits to
-/// the kernel, and in time.
-const DEFER_AT_MOST: u32 = 8;
 
 /// Where a P is in its loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +49,15 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
+    /// A dispatch comes, with operations in flight: the next one after so many.
+    #[inline(always)]
+    pub(crate) fn before_dispatch(dispatches: u64) -> Moment {
+        match dispatches.is_multiple_of(u64::from(ladder::BATCH)) {
+            true => Moment::Visit,
+            false => Moment::Dispatch,
+        }
+    }
+
     /// Whether to enter the kernel, with `pending` entries queued. `has_kernel_work` reads shared
     /// memory, so it is not asked where the answer does not matter.
     #[inline(always)]
@@ -84,56 +91,30 @@ impl Moment {
 /// The visits of one P to the kernel, and its batches of events.
 #[derive(Debug, Default)]
 pub(crate) struct Visits {
-    /// Dispatches with operations in flight since the last visit.
-    since: Cell<u32>,
-    /// When events were last dispatched, whether that was a full batch, and how often the next one
-    /// was deferred since.
-    dispatched_ns: Cell<u64>,
-    was_full: Cell<bool>,
-    n_deferred: Cell<u32>,
+    /// When the last batch of events was dispatched, if it was a full one; else 0.
+    full_ns: Cell<u64>,
 }
 
 impl Visits {
-    /// A dispatch comes, with operations in flight: [`Moment::Dispatch`] or [`Moment::Visit`].
-    #[inline(always)]
-    pub(crate) fn before_dispatch(&self) -> Moment {
-        let since = self.since.get() + 1;
-        let is_visit = since >= ladder::BATCH;
-        self.since.set(if is_visit { 0 } else { since });
-        match is_visit {
-            true => Moment::Visit,
-            false => Moment::Dispatch,
-        }
-    }
-
-    /// Whether to dispatch events, if there are any. If it would be their turn, but the goroutines of the last batch go
-    /// first, that is counted.
+    /// Whether to dispatch events, if there are any.
     ///
     /// `has_batches`: enough is in flight for batches to pay, and no goroutines compute.
     #[inline(always)]
     pub(crate) fn dispatches(&self, at: Moment, has_batches: bool, now_ns: u64) -> bool {
-        let n_deferred = self.n_deferred.get();
-        let is_over = match at {
-            Moment::Dispatch if has_batches => return false,
-            Moment::Dispatch | Moment::Visit => n_deferred >= DEFER_AT_MOST,
-            Moment::Tick { .. } => {
-                now_ns.saturating_sub(self.dispatched_ns.get()) >= ladder::LATE_NS
+        match at {
+            Moment::Dispatch if has_batches => false,
+            Moment::Dispatch | Moment::Visit | Moment::Tick { .. } => {
+                now_ns.saturating_sub(self.full_ns.get()) >= ladder::LATE_NS
             }
             Moment::QueueEmpty => true,
-            _ => return false,
-        };
-        let is_due = is_over || !self.was_full.get();
-        if !is_due && matches!(at, Moment::Dispatch | Moment::Visit) {
-            self.n_deferred.set(n_deferred + 1);
+            _ => false,
         }
-        is_due
     }
 
     /// `n` events were dispatched.
     pub(crate) fn note_dispatched(&self, n: usize, now_ns: u64) {
-        self.was_full.set(n >= ladder::BATCH as usize);
-        self.n_deferred.set(0);
-        self.dispatched_ns.set(now_ns);
+        let is_full = n >= ladder::BATCH as usize;
+        self.full_ns.set(if is_full { now_ns } else { 0 });
     }
 }
 
@@ -141,6 +122,7 @@ impl Visits {
 mod tests {
     use super::*;
 
+    const NOW_NS: u64 = 1_000_000_000;
     const TICK: Moment = Moment::Tick { waited_ns: 0 };
     const DRY: Moment = Moment::Dry { alone: false };
     const ALONE: Moment = Moment::Dry { alone: true };
@@ -151,13 +133,9 @@ mod tests {
 
     #[test]
     fn every_32nd_dispatch_is_a_visit() {
-        let visits = Visits::default();
-        for _ in 0..2 {
-            for _ in 1..32 {
-                assert_eq!(visits.before_dispatch(), Moment::Dispatch);
-            }
-            assert_eq!(visits.before_dispatch(), Moment::Visit);
-        }
+        let is_visit = |n: &u64| Moment::before_dispatch(*n) == Moment::Visit;
+        let visits: Vec<_> = (1..100).filter(is_visit).collect();
+        assert_eq!(visits, [32, 64, 96]);
     }
 
     #[test]
@@ -223,13 +201,13 @@ mod tests {
     #[test]
     fn events_wait_for_a_visit_where_batches_pay() {
         let visits = Visits::default();
-        assert!(!visits.dispatches(Moment::Dispatch, true, 0));
+        assert!(!visits.dispatches(Moment::Dispatch, true, NOW_NS));
         for at in [Moment::Visit, TICK, Moment::QueueEmpty] {
-            assert!(visits.dispatches(at, true, 0), "{at:?}");
+            assert!(visits.dispatches(at, true, NOW_NS), "{at:?}");
         }
-        assert!(visits.dispatches(Moment::Dispatch, false, 0));
+        assert!(visits.dispatches(Moment::Dispatch, false, NOW_NS));
         for at in [Moment::Queued, Moment::Dispatched, DRY, Moment::Search] {
-            assert!(!visits.dispatches(at, false, 0), "{at:?}");
+            assert!(!visits.dispatches(at, false, NOW_NS), "{at:?}");
         }
     }
 
@@ -237,21 +215,13 @@ mod tests {
     fn after_a_full_batch_events_are_deferred_but_not_for_long() {
         const FULL: usize = ladder::BATCH as usize;
         let visits = Visits::default();
-        for at in [Moment::Dispatch, Moment::Visit] {
-            visits.note_dispatched(FULL, 5);
-            for _ in 0..DEFER_AT_MOST {
-                assert!(!visits.dispatches(at, false, 5), "{at:?}");
-            }
-            assert!(visits.dispatches(at, false, 5), "{at:?}");
+        visits.note_dispatched(FULL, NOW_NS);
+        for at in [Moment::Dispatch, Moment::Visit, TICK] {
+            assert!(!visits.dispatches(at, false, NOW_NS + ladder::LATE_NS - 1));
+            assert!(visits.dispatches(at, false, NOW_NS + ladder::LATE_NS));
         }
-        visits.note_dispatched(FULL, 5);
-        assert!(visits.dispatches(Moment::QueueEmpty, false, 5));
-        // However often a tick comes meanwhile.
-        for _ in 0..=DEFER_AT_MOST {
-            assert!(!visits.dispatches(TICK, false, 4 + ladder::LATE_NS));
-        }
-        assert!(visits.dispatches(TICK, false, 5 + ladder::LATE_NS));
-        visits.note_dispatched(FULL - 1, 5);
-        assert!(visits.dispatches(Moment::Dispatch, false, 5));
+        assert!(visits.dispatches(Moment::QueueEmpty, false, NOW_NS));
+        visits.note_dispatched(FULL - 1, NOW_NS);
+        assert!(visits.dispatches(Moment::Dispatch, false, NOW_NS));
     }
 }

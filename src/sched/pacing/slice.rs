@@ -12,9 +12,8 @@ use crate::util::ladder;
 pub(crate) struct Slice {
     /// When the chain began.
     start_ns: Cell<u64>,
+    /// After completions a tick longer than a slice, so that the next tick leaves a slice.
     limit_ns: Cell<u64>,
-    /// Whether operations have completed since the last tick.
-    has_completions: Cell<bool>,
 }
 
 impl Slice {
@@ -22,7 +21,6 @@ impl Slice {
         Slice {
             start_ns: Cell::new(0),
             limit_ns: Cell::new(ladder::SLICE_NS),
-            has_completions: Cell::new(false),
         }
     }
 
@@ -41,14 +39,14 @@ impl Slice {
     /// Operations have completed: the chain that their goroutines join may last longer.
     #[inline]
     pub(crate) fn note_completions(&self) {
-        self.has_completions.set(true);
-        self.limit_ns.set(ladder::SLICE_NS);
+        self.limit_ns.set(ladder::SLICE_NS + ladder::TICK_NS);
     }
 
     /// Decides at a tick how long chains may last, until the next one.
     #[inline]
     pub(crate) fn adapt(&self, is_any_in_flight: bool) {
-        let is_short = !self.has_completions.replace(false) && is_any_in_flight;
+        let has_completions = self.limit_ns.get() > ladder::SLICE_NS;
+        let is_short = is_any_in_flight && !has_completions;
         self.limit_ns.set(match is_short {
             true => ladder::TICK_NS,
             false => ladder::SLICE_NS,
@@ -60,11 +58,14 @@ impl Slice {
 mod tests {
     use super::*;
 
+    /// While operations complete.
+    const COMPLETED_NS: u64 = ladder::SLICE_NS + ladder::TICK_NS;
+
     /// How long a chain may last.
     fn limit_ns(slice: &Slice) -> u64 {
         slice.begin(1_000);
         let lasts = |ns: &u64| !slice.is_over(1_000 + ns);
-        let all = [ladder::SLICE_NS, ladder::TICK_NS];
+        let all = [COMPLETED_NS, ladder::SLICE_NS, ladder::TICK_NS];
         let ns = all.into_iter().find(lasts).unwrap();
         assert!(slice.is_over(1_000 + ns + 1));
         ns
@@ -77,7 +78,7 @@ mod tests {
         slice.adapt(true);
         assert_eq!(limit_ns(&slice), ladder::TICK_NS);
         slice.note_completions();
-        assert_eq!(limit_ns(&slice), ladder::SLICE_NS);
+        assert_eq!(limit_ns(&slice), COMPLETED_NS);
         slice.adapt(true);
         assert_eq!(limit_ns(&slice), ladder::SLICE_NS);
         slice.adapt(true);

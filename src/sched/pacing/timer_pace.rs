@@ -5,18 +5,9 @@ use std::cell::Cell;
 
 use crate::util::ladder;
 
-/// How many dispatches back the share is counted.
-const SHARE_KEPT: u64 = 2 * ladder::BATCH as u64;
-
-/// From so many goroutines on that timers have woken since the P slept last, the memory of those
-/// that come next is prefetched: many slept, so none of it is still in the caches.
-const MANY_SLEEPERS: usize = 64;
-/// How many goroutines timers must have woken between two sleeps for the next timers to wait a
-/// little for one another.
-const COALESCE_FROM: usize = 4;
-/// How long they wait at most for each goroutine woken: at least [`ladder::SLICE_NS`], which is for a few
-/// tickers, and at most [`ladder::LATE_NS`], for thousands of sleepers.
-const COALESCE_EACH_NS: u64 = 5 * ladder::TICK_NS;
+/// How long timers wait for one another for each goroutine that timers have woken between two sleeps: not at all below
+/// [`ladder::SLICE_NS`], which is for a few tickers, and at most [`ladder::LATE_NS`], for thousands of sleepers.
+const COALESCE_EACH_NS: u64 = ladder::SLICE_NS / 4;
 
 /// The goroutines that timers wake on one P.
 #[derive(Debug, Default)]
@@ -35,10 +26,11 @@ impl TimerPace {
         self.woken.set(self.woken.get() + n);
     }
 
-    /// Whether timers have woken many goroutines since the P slept last.
+    /// Whether timers have woken many goroutines since the P slept last, two batches: then none of their memory is still
+    /// in the caches.
     #[inline(always)]
     pub(crate) fn has_many(&self) -> bool {
-        self.woken.get() >= MANY_SLEEPERS
+        self.woken.get() >= 2 * ladder::BATCH as usize
     }
 
     /// How many of `n` goroutines with expired timers may run before those in the queue, after so many dispatches: at
@@ -61,10 +53,10 @@ impl TimerPace {
 }
 
 /// How many of `n` goroutines with expired timers may run before those in the queue: as many as
-/// there were other dispatches since `from`, so the queue keeps half of all. Also returns the
-/// dispatch from which to count next time.
+/// there were other dispatches since `from`, so the queue keeps half of all. At most a batch: two batches of
+/// dispatches are counted. Also returns the dispatch from which to count next time.
 fn overtakers(from: u64, dispatches: u64, n: usize) -> (usize, u64) {
-    let from = from.max(dispatches.saturating_sub(SHARE_KEPT));
+    let from = from.max(dispatches.saturating_sub(2 * u64::from(ladder::BATCH)));
     let share = dispatches.saturating_sub(from) / 2;
     let taken = share.min(n as u64);
     (taken as usize, from + 2 * taken)
@@ -77,11 +69,11 @@ fn overtakers(from: u64, dispatches: u64, n: usize) -> (usize, u64) {
 /// more than a few of them, it is short because there are many: then they are served together. The
 /// more there are, the longer the next sleep.
 fn earliest_wake(woken: usize, now_ns: impl FnOnce() -> u64) -> u64 {
-    if woken < COALESCE_FROM {
+    let wait_ns = (woken as u64).saturating_mul(COALESCE_EACH_NS);
+    if wait_ns < ladder::SLICE_NS {
         return 0;
     }
-    let wait_ns = (woken as u64).saturating_mul(COALESCE_EACH_NS);
-    now_ns() + wait_ns.clamp(ladder::SLICE_NS, ladder::LATE_NS)
+    now_ns() + wait_ns.min(ladder::LATE_NS)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -95,7 +87,7 @@ mod tests {
         let mut overtaken = 0;
         for dispatches in 0..10_000 {
             overtaken += pace.overtakers(dispatches, 3) as u64;
-            assert!(2 * overtaken <= dispatches + SHARE_KEPT);
+            assert!(2 * overtaken <= dispatches + 2 * u64::from(ladder::BATCH));
         }
         assert!(overtaken >= 4_990);
     }
@@ -123,7 +115,7 @@ mod tests {
         assert_eq!(pace.begin_sleep(|| 1_000), 501_000);
         // Woken by a notification, with no timers served.
         assert_eq!(pace.begin_sleep(|| 2_000), 501_000);
-        pace.note_woken(MANY_SLEEPERS - 1);
+        pace.note_woken(2 * ladder::BATCH as usize - 1);
         assert!(!pace.has_many());
         pace.note_woken(1);
         assert!(pace.has_many());

@@ -16,7 +16,7 @@ use crate::util::ladder;
 #[inline]
 pub(super) fn check_ring(m: &M, p: &P) {
     p.count_check();
-    let at = p.local.visits.before_dispatch();
+    let at = Moment::before_dispatch(p.stats.dispatches.get());
     p.visit_kernel(at);
     if p.poller.has_unread() && at.reaps(p.runq.len()) {
         reap(m, p);

@@ -15,7 +15,6 @@
 //! [`NumaPolicy::Flat`]: crate::config::NumaPolicy::Flat
 
 use std::ops::Range;
-use std::time::Duration;
 
 use windlass_topology::LevelKind;
 
@@ -33,7 +32,7 @@ use crate::util::chaos::{self, Point};
 
 pub(crate) const PASSES: u32 = 4;
 /// How long a goroutine must have stayed in runnext, while its owner runs another one.
-const STUCK_AFTER: Duration = Duration::from_micros(3);
+const STUCK_AFTER_NS: u64 = 3_000;
 
 /// Runs some of the [`PASSES`] over the victims.
 pub(crate) fn sweep(m: &M, passes: Range<u32>) -> Option<GRef> {
@@ -189,7 +188,7 @@ fn may_take_runnext(victim: &P, kind: LevelKind) -> bool {
 fn runnext_is_stuck(victim: &P) -> bool {
     let g = victim.runq.peek_runnext();
     let dispatches = victim.stats.dispatches.get();
-    let until_ns = clock::now_ns() + STUCK_AFTER.as_nanos() as u64;
+    let until_ns = clock::now_ns() + STUCK_AFTER_NS;
     while clock::now_ns() < until_ns {
         for _ in 0..16 {
             crate::loom::spin_loop();

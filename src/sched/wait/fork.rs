@@ -63,12 +63,13 @@ use crate::sched::types::state::Phase;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::mmap;
 use crate::util::choice;
+use crate::util::ladder;
 
 /// Calls of `join` between two looks for Ms that spin. Those that sleep are seen at every call.
 const LOOK_EVERY: i32 = 16;
 
 /// The least time between two promotions of an M by [`beat`], in ticks of 10 µs.
-const BEAT: u64 = 2;
+const BEAT: u64 = ladder::GRACE_NS / ladder::TICK_NS;
 
 /// Whether the caller should call [`beat`]. Called at each `join`, by a goroutine on `m`.
 #[inline(always)]

@@ -129,10 +129,12 @@ fn kick_out(m: &M, kicked: GRef) {
     wake_for_surplus(m.sched(), m.p());
 }
 
-/// A completion goes to runnext, ahead of the queue, only if the queue is shorter than this. In a
-/// longer one (a busy server's, full of other completions) that would only make the others' latency
-/// uneven.
-const OVERTAKES_BELOW: usize = 16;
+/// Whether a completion may go to runnext, ahead of the queue. In a longer queue (a busy server's, full of other
+/// completions) that would only make the others' latency uneven.
+#[inline(always)]
+fn may_overtake(p: &P) -> bool {
+    p.runq.len() < ladder::BATCH as usize / 2
+}
 
 /// Queues goroutines whose operations have completed, as [`ready_all`] does.
 pub(crate) fn ready_completed(m: &M, gs: GList) {
@@ -146,7 +148,7 @@ pub(crate) fn ready_completed(m: &M, gs: GList) {
 /// the tail.
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
-    let is_plain = gs.len() == 1 && !p.observes_wakes() && p.runq.len() < OVERTAKES_BELOW;
+    let is_plain = gs.len() == 1 && !p.observes_wakes() && may_overtake(p);
     match is_plain.then(|| gs.pop()).flatten() {
         Some(g) => {
             debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
@@ -164,7 +166,7 @@ fn ready_many(m: &M, mut gs: GList) {
     let p = m.p();
     let mut n_here = 0;
     let mut kicked = None;
-    let mut may_overtake = p.runq.len() < OVERTAKES_BELOW;
+    let mut is_next = may_overtake(p);
     while let Some(g) = gs.pop() {
         debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
         race::readies(g.as_ptr());
@@ -172,7 +174,7 @@ fn ready_many(m: &M, mut gs: GList) {
             continue;
         }
         n_here += 1;
-        if std::mem::take(&mut may_overtake) {
+        if std::mem::take(&mut is_next) {
             kicked = p.runq.set_runnext(g);
         } else {
             push_local(m, g);
@@ -187,16 +189,12 @@ fn ready_many(m: &M, mut gs: GList) {
     }
 }
 
-/// Free slots to leave in the queue after a push to its head: others may be pushed before those
-/// goroutines run.
-const ROOM_BEHIND_FIRST: usize = 4;
-
 /// Queues goroutines whose timers expired. If few goroutines wait, the first goes to runnext, as in
 /// [`ready_all`]. Otherwise they go to the head of the queue, up to their share of dispatches. A
 /// queue that is nearly full overflows before that, because overflow is taken from the head.
 pub(crate) fn ready_expired(m: &M, mut gs: GList) {
     let p = m.p();
-    if gs.is_empty() || p.runq.len() < OVERTAKES_BELOW && !p.slice_is_over() {
+    if gs.is_empty() || may_overtake(p) && !p.slice_is_over() {
         return ready_all(m, gs);
     }
     let mut first = [None; ladder::BATCH as usize];
@@ -211,7 +209,8 @@ pub(crate) fn ready_expired(m: &M, mut gs: GList) {
     ready_all(m, gs);
     let n_first = first.iter().flatten().count();
     if n_first > 0 {
-        let over = p.runq.make_room(n_first + ROOM_BEHIND_FIRST);
+        // For more than those: others may be pushed before they run.
+        let over = p.runq.make_room(n_first + first.len());
         if !over.is_empty() {
             overflow(m, over);
         }
