@@ -163,7 +163,7 @@ impl<T> fmt::Debug for When<T> {
 ///     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
 ///
 ///     let soon = Instant::now() + Duration::from_millis(1);
-///     assert!(spawn_when(When::at(soon), |(), _| Instant::now() >= soon).join().unwrap());
+///     assert!(spawn_when(When::at(soon), move |(), _| Instant::now() >= soon).join().unwrap());
 ///
 ///     let (ctx, canceller) = Context::background().with_cancel();
 ///     let cleaned = spawn_when(When::done(&ctx), |(), _| "cleaned up");
