@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
-use crate::g::header::{GRef, Header, Step, Steps};
+use crate::g::header::{GRef, Header, OffStack, Step, Steps};
 use crate::g::status::WakeKind;
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::loom::thread::Thread;
@@ -121,7 +121,7 @@ struct Polls<F>(F);
 impl<F: Future> Step for Polls<F> {
     type Output = F::Output;
 
-    fn step(self: Pin<&mut Self>, g: GRef) -> Poll<F::Output> {
+    fn step(self: Pin<&mut Self>, g: GRef) -> Result<F::Output, OffStack> {
         points::switch_point();
         // This poll sees what wakers have done so far.
         g.token.take(WakeKind::Poll);
@@ -131,7 +131,10 @@ impl<F: Future> Step for Polls<F> {
         let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw(g)) });
         // SAFETY: the field does not move while `self` does not.
         let future = unsafe { self.map_unchecked_mut(|polls| &mut polls.0) };
-        future.poll(&mut Context::from_waker(&waker))
+        match future.poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => Ok(output),
+            Poll::Pending => Err(park::polled()),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ const ROWS: [&[&str]; 8] = [
     &["timer", "netpoll"],
     &["sched"],
     &[
-        "sync", "channel", "context", "task", "thread", "par", "numa", "time", "poll",
+        "poll", "sync", "channel", "context", "task", "thread", "par", "numa", "time",
     ],
     &["net", "io", "fs", "process", "signal", "future", "os"],
     &[

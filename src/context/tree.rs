@@ -429,6 +429,12 @@ impl Context {
         self.is_done()
     }
 
+    /// It, as what ends waits; `None` if it is never done.
+    pub(crate) fn source(&self) -> Option<Arc<dyn CancelSource + Send + Sync>> {
+        let node = Arc::clone(self.node.as_ref()?);
+        Some(node)
+    }
+
     fn with_node(&self, node: Arc<Node>) -> Context {
         Context {
             node: Some(node),
@@ -770,6 +776,10 @@ impl CancelSource for Node {
         self.lock.lock();
         self.frames.remove(frame);
         self.lock.unlock();
+    }
+
+    fn deadline_ns(&self) -> u64 {
+        self.deadline_ns
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::goroutines::{self, Goroutine, NO_STACK, State};
+use super::goroutines::{self, Goroutine, State, is_off_stack};
 use super::stack;
 use crate::g::header::GRef;
 use crate::g::snapshot::StackCopy;
@@ -118,7 +118,7 @@ fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
         State::Runnable if g.stack.is_empty() => {
             writeln!(f, "\tgoroutine in a queue; stack unavailable")?
         }
-        State::Waiting if g.wait_reason == Some(NO_STACK) => {}
+        State::Waiting if g.wait_reason.is_some_and(is_off_stack) => {}
         State::Waiting if g.stack.is_empty() && cfg!(feature = "backtrace") => {
             writeln!(f, "\tgoroutine went on just then; stack unavailable")?;
         }

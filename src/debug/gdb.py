@@ -144,9 +144,9 @@ class Goroutine:
     @property
     def state(self):
         if self.kind == WAITING:
-            if self.word("out") == self.offsets["linked"] + 1:
-                return "future without a stack"
-            return REASONS[self.reason] if self.reason < len(REASONS) else "waiting"
+            reason = REASONS[self.reason] if self.reason < len(REASONS) else "waiting"
+            is_off_stack = self.word("out") & (self.offsets["linked"] + 1)
+            return f"{reason} without a stack" if is_off_stack else reason
         return STATES[self.kind]
 
     @property

@@ -150,8 +150,19 @@ impl fmt::Display for Goroutine {
     }
 }
 
-/// The wait of a future that has left its stack until its next poll (`future::spawn`).
-pub(super) const NO_STACK: &str = "future without a stack";
+/// The wait of a goroutine that has left its stack for it.
+fn text_off_stack(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Io => "IO wait without a stack",
+        Reason::Sleep => "sleep without a stack",
+        _ => "future without a stack",
+    }
+}
+
+/// Whether this is the wait of a goroutine without a stack.
+pub(super) fn is_off_stack(wait_reason: &str) -> bool {
+    wait_reason.ends_with(" without a stack")
+}
 
 /// The name of a wait reason: Go's, where Go has the same reason.
 pub(crate) fn reason_text(reason: Reason) -> Option<&'static str> {
@@ -275,7 +286,7 @@ fn describe(sched: &Sched, g: GRef, status: Snapshot, running: &[Running]) -> Op
         cpu_time: is_timed.then(|| Duration::from_nanos(cpu_ns())),
         state,
         wait_reason: match waits && g.is_off_stack() {
-            true => Some(NO_STACK),
+            true => Some(text_off_stack(status.reason())),
             false => waits.then(|| reason_text(status.reason())).flatten(),
         },
         waiting: if waits {

@@ -123,6 +123,9 @@ pub(crate) trait CancelSource: Sync {
 
     /// Removes a scope that was added.
     fn remove(&self, scope: &CancelScope);
+
+    /// When it is done at the latest, `NEVER` if it may never be.
+    fn deadline_ns(&self) -> u64;
 }
 
 impl CancelScope {
@@ -193,6 +196,12 @@ impl CancelScope {
         outer
     }
 
+    /// Lets its context end no wait of the owner until the guard is dropped.
+    pub(crate) fn masked(&self) -> Masked<'_> {
+        self.word.mask();
+        Masked(self)
+    }
+
     /// Whether the scopes outside it apply to the waits inside it.
     fn is_followed(&self) -> bool {
         #[cfg(explore)]
@@ -203,6 +212,16 @@ impl CancelScope {
     /// Whether a wait ended because of this scope's deadline.
     pub(crate) fn was_late(&self) -> bool {
         self.was_late.get()
+    }
+}
+
+/// See [`CancelScope::masked`].
+#[derive(Debug)]
+pub(crate) struct Masked<'a>(&'a CancelScope);
+
+impl Drop for Masked<'_> {
+    fn drop(&mut self) {
+        self.0.word.unmask();
     }
 }
 

@@ -23,7 +23,6 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::task::Poll;
 
 use super::coro::{Coro, Out};
 use super::details::{Details, Label};
@@ -83,8 +82,8 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send + 'static>>;
 #[derive(Debug)]
 pub(crate) struct Vtable {
     /// Runs the closure, or only drops it if the goroutine was cancelled before it ran, and writes
-    /// the outcome in its place. `false` if it waits without a stack, to be run again ([`Steps`]).
-    run: unsafe fn(GRef, Option<Box<dyn Any + Send>>) -> bool,
+    /// the outcome in its place. Returns its wait if it is to be run again ([`Steps`]).
+    run: unsafe fn(GRef, Option<Box<dyn Any + Send>>) -> Option<OffStack>,
     drop_outcome: unsafe fn(GRef),
 }
 
@@ -104,10 +103,27 @@ pub(crate) struct OutLink {
 const LOCKED: usize = 1;
 const ON_EXTRA: usize = 2;
 const LINKED: usize = LOCKED | ON_EXTRA;
-const _: () = assert!(align_of::<OutLink>() > LINKED);
+/// The tag in `Header::out` of a goroutine that has run, and waits without a stack: the address is that of
+/// its [`OffStack`].
+const IS_OFF_STACK: usize = LINKED + 1;
+const _: () = assert!(align_of::<OutLink>() > IS_OFF_STACK && align_of::<Out>() > IS_OFF_STACK);
 
-/// `Header::out` of a goroutine that has run, and waits without a stack.
-const OFF_STACK: *const Out = std::ptr::without_provenance(LINKED + 1);
+/// The wait of a goroutine that leaves its stack for it: the address of the record by which the M begins
+/// it (`sched::wait::park`). The record stays in place until the goroutine runs again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OffStack(NonNull<()>);
+
+impl OffStack {
+    /// `record` is aligned as a pointer is.
+    pub(crate) fn new<R>(record: NonNull<R>) -> OffStack {
+        const { assert!(align_of::<R>() > IS_OFF_STACK) };
+        OffStack(record.cast())
+    }
+
+    pub(crate) fn record<R>(self) -> NonNull<R> {
+        self.0.cast()
+    }
+}
 
 impl OutLink {
     pub(crate) fn new() -> OutLink {
@@ -588,7 +604,8 @@ impl GRef {
             return Some(extra.span.clone());
         }
         let out = self.out().addr();
-        (out > OFF_STACK.addr()).then(|| stack::span_of(out, self.stack_bytes()))
+        let is_on_stack = out != 0 && !self.is_off_stack();
+        is_on_stack.then(|| stack::span_of(out, self.stack_bytes()))
     }
 
     /// Whether it has a stack. Called by the goroutine's owner.
@@ -607,14 +624,23 @@ impl GRef {
         self.header().unwinds_cancelled.get()
     }
 
-    /// Records that it is about to leave its stack. Called by the goroutine itself.
-    pub(crate) fn set_off_stack(self) {
-        self.set_raw_out(OFF_STACK);
+    /// Records that it is about to leave its stack, to begin `wait`. Called by the goroutine itself.
+    pub(crate) fn set_off_stack(self, wait: OffStack) {
+        let record = wait.0.as_ptr().cast::<u8>().cast_const();
+        self.set_raw_out(record.wrapping_add(IS_OFF_STACK).cast());
+    }
+
+    /// Its wait, if it has run and waits without a stack. Called by its owner.
+    pub(crate) fn off_stack(self) -> Option<OffStack> {
+        let record = self.raw_out().cast::<u8>().wrapping_sub(IS_OFF_STACK);
+        let record = NonNull::new(record.cast::<()>().cast_mut());
+        record.filter(|_| self.is_off_stack()).map(OffStack)
     }
 
     /// Whether it has run, and waits without a stack. A hint unless the caller owns the goroutine.
+    #[inline(always)]
     pub(crate) fn is_off_stack(self) -> bool {
-        self.raw_out() == OFF_STACK
+        self.raw_out().addr() & IS_OFF_STACK != 0
     }
 
     /// Whether it has never run. A hint unless the caller owns the goroutine.
@@ -736,7 +762,8 @@ pub(crate) trait Body<T>: Sized {
     /// Whether it stays in its place while it runs. The goroutine's locals then lie beside it from the spawn on.
     const STAYS: bool;
 
-    /// Runs it, or only drops it if `cancelled` says why. `Pending` if it is to run again. Never unwinds.
+    /// Runs it, or only drops it if `cancelled` says why. An error is its wait, after which it is to run
+    /// again. Never unwinds.
     ///
     /// # Safety
     ///
@@ -745,7 +772,7 @@ pub(crate) trait Body<T>: Sized {
         this: *mut Self,
         g: GRef,
         cancelled: Option<Box<dyn Any + Send>>,
-    ) -> Poll<Outcome<T>>;
+    ) -> Result<Outcome<T>, OffStack>;
 }
 
 impl<F: FnOnce() -> T, T> Body<T> for F {
@@ -756,7 +783,7 @@ impl<F: FnOnce() -> T, T> Body<T> for F {
         this: *mut F,
         g: GRef,
         cancelled: Option<Box<dyn Any + Send>>,
-    ) -> Poll<Outcome<T>> {
+    ) -> Result<Outcome<T>, OffStack> {
         // SAFETY: a closure runs once; it is still there and is moved out.
         let closure = unsafe { this.read() };
         // SAFETY: the payload is empty until the outcome is written.
@@ -770,7 +797,7 @@ impl<F: FnOnce() -> T, T> Body<T> for F {
         }))
         .and_then(|r| r);
         drop(own);
-        Poll::Ready(outcome)
+        Ok(outcome)
     }
 }
 
@@ -778,9 +805,12 @@ impl<F: FnOnce() -> T, T> Body<T> for F {
 pub(crate) trait Step {
     type Output;
 
-    /// Runs on a stack of the goroutine `g`, which is the caller. After `Pending` it runs again when
-    /// the poll token was given since the step took it.
-    fn step(self: Pin<&mut Self>, g: GRef) -> Poll<Self::Output>;
+    /// Runs on a stack of the goroutine `g`, which is the caller.
+    ///
+    /// # Errors
+    ///
+    /// A wait after which it is to run again.
+    fn step(self: Pin<&mut Self>, g: GRef) -> Result<Self::Output, OffStack>;
 }
 
 /// The body of a goroutine that gives its stack back after each step. It is dropped after the last.
@@ -794,17 +824,16 @@ impl<S: Step> Body<S::Output> for Steps<S> {
         this: *mut Steps<S>,
         g: GRef,
         cancelled: Option<Box<dyn Any + Send>>,
-    ) -> Poll<Outcome<S::Output>> {
+    ) -> Result<Outcome<S::Output>, OffStack> {
         let step = || match cancelled {
             // SAFETY: it is there until it is dropped below, and does not move meanwhile.
             None => unsafe { Pin::new_unchecked(&mut (*this).0) }
                 .step(g)
                 .map(Ok),
-            Some(payload) => Poll::Ready(Err(payload)),
+            Some(payload) => Ok(Err(payload)),
         };
         let outcome = match catch_unwind(AssertUnwindSafe(step)) {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(outcome)) => outcome,
+            Ok(stepped) => stepped?,
             Err(payload) => Err(payload),
         };
         let outcome = catch_unwind(AssertUnwindSafe(move || {
@@ -814,7 +843,7 @@ impl<S: Step> Body<S::Output> for Steps<S> {
         }))
         .and_then(|r| r);
         drop(EndsOwn(g));
-        Poll::Ready(outcome)
+        Ok(outcome)
     }
 }
 
@@ -880,7 +909,7 @@ impl<B: Body<T>, T> Typed<B, T> {
         }
     }
 
-    unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> bool {
+    unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> Option<OffStack> {
         #[cfg(feature = "sim")]
         let ran = cancelled.is_none();
         // SAFETY: the vtable was made for the types of this payload.
@@ -888,14 +917,16 @@ impl<B: Body<T>, T> Typed<B, T> {
         // SAFETY: as above, and the body has not ended.
         let body = unsafe { (&raw mut (*place).body).cast::<B>() };
         // SAFETY: as above.
-        let Poll::Ready(outcome) = (unsafe { B::run(body, g, cancelled) }) else {
-            return false;
-        };
-        #[cfg(feature = "sim")]
-        note_panic(g, &outcome, ran);
-        // SAFETY: the memory is the payload's and is empty now.
-        unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
-        true
+        match unsafe { B::run(body, g, cancelled) } {
+            Ok(outcome) => {
+                #[cfg(feature = "sim")]
+                note_panic(g, &outcome, ran);
+                // SAFETY: the memory is the payload's and is empty now.
+                unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
+                None
+            }
+            Err(wait) => Some(wait),
+        }
     }
 
     unsafe fn drop_outcome(g: GRef) {
@@ -1000,12 +1031,12 @@ pub(crate) fn init<B: Body<T>, T>(g: GRef, body: B, spawn: Spawn) {
 }
 
 /// Runs the closure on the goroutine's stack, or drops it there if it was cancelled first. Never
-/// unwinds. `false` if it has made a step and is to run again ([`Steps`]).
+/// unwinds. Returns its wait if it has made a step and is to run again ([`Steps`]).
 ///
 /// # Safety
 ///
-/// `g` is Running, and the caller is on its stack. This has not returned `true` for it.
-pub(crate) unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> bool {
+/// `g` is Running, and the caller is on its stack. This has not returned `None` for it.
+pub(crate) unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> Option<OffStack> {
     let vtable = g.vtable.get().expect("a G that runs was spawned");
     // SAFETY: the vtable belongs to the payload, which has not ended.
     unsafe { (vtable.run)(g, cancelled) }

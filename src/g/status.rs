@@ -159,7 +159,7 @@ impl Why {
 
     /// A wait that a context may end, if the goroutine has one.
     #[inline(always)]
-    pub(crate) fn cancellable(reason: Reason, has_context: bool) -> Why {
+    pub(crate) const fn cancellable(reason: Reason, has_context: bool) -> Why {
         Why(reason as u8 | if has_context { CANCELLABLE } else { 0 })
     }
 }

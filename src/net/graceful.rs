@@ -10,20 +10,23 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::Location;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use super::tcp::{TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
 use crate::context::{self, CancelRef, Context};
+use crate::g::header::{GRef, OffStack, Step, Steps};
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Arc, OnceLock};
+use crate::poll::off_stack::{OffStackWait, Until};
 use crate::poll::op::Deadline;
 use crate::poll::ready;
 use crate::sched::wait::spawn;
 use crate::sync::WaitGroup;
 use crate::sys::{clock, socket};
 use crate::task;
-use crate::util::fmt_as::debug_fields;
+use crate::util::fmt_as::{debug_fields, fmt_as};
 
 /// The pause after an accept that failed, but may succeed later.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -136,7 +139,7 @@ struct Shared {
 /// [`UnixListener`].
 pub trait Listener: sealed::Accepts {
     /// The type of its connections.
-    type Stream: Send + 'static;
+    type Stream: AsFd + Send + 'static;
 }
 
 impl Listener for TcpListener {
@@ -319,15 +322,150 @@ impl Graceful {
     pub fn serve_with<L, F>(
         &self,
         listener: L,
-        mut on_error: impl FnMut(&io::Error),
+        on_error: impl FnMut(&io::Error),
         handle: F,
     ) -> io::Result<()>
     where
         L: Listener,
         F: Fn(L::Stream, &Member) + Clone + Send + 'static,
     {
-        spawn::expect_runtime();
         let site = Location::caller();
+        self.accept_all(listener, on_error, &|stream| {
+            let (member, handle) = (self.member(), handle.clone());
+            let run = move || {
+                let work = member.context().clone();
+                work.run(|| handle(stream, &member));
+            };
+            match &self.builder {
+                None => spawn::spawn_unjoined(run, site),
+                // It was checked.
+                Some(builder) => drop(builder.clone().prepare()?.spawn(run, site)),
+            }
+            Ok(())
+        })
+    }
+
+    /// Accepts connections as [`serve`](Graceful::serve) does, and calls `handle` when a request has come: when bytes
+    /// are there, or the connection has ended. It returns what to do [next](Next). Between two requests, the
+    /// goroutine of a connection has no stack: an idle connection costs the descriptor, its state and some 500 bytes,
+    /// where one that waits in [`Member::idle`] costs at least a page more.
+    ///
+    /// `make` is called for each connection that is accepted, and returns the state that `handle` gets with
+    /// each request. It delays other accepts, so it should not wait.
+    ///
+    /// `handle` has a stack and may wait, for example for the rest of a request. It must read: as long as bytes are
+    /// there, it is called again. Requests that it has read already into a buffer of its own do not call it: it
+    /// answers them all before it returns. An error, as a panic, ends the connection, and concerns no
+    /// other one.
+    ///
+    /// A connection that is idle for `patience` is closed; with `Duration::MAX`, never. The server stops as
+    /// [`Graceful`] says: a connection that waits for a request is idle, and one in `handle` works on it.
+    ///
+    /// # Blocking
+    ///
+    /// As [`serve`](Graceful::serve).
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`](Graceful::serve).
+    ///
+    /// # Panics
+    ///
+    /// If the caller is not a goroutine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use std::time::Duration;
+    /// use windlass::net::{Graceful, Next, TcpListener, TcpStream};
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let mut client = TcpStream::connect(listener.local_addr()?)?;
+    ///     let server = Graceful::new();
+    ///     let stopper = server.clone();
+    ///     windlass::spawn(move || {
+    ///         client.write_all(b"a")?;
+    ///         let mut answer = [0; 2];
+    ///         client.read_exact(&mut answer)?;
+    ///         assert_eq!(&answer, b"1a");
+    ///         client.write_all(b"b")?;
+    ///         client.read_exact(&mut answer)?;
+    ///         assert_eq!(&answer, b"2b");
+    ///         stopper.stop(); // in a program: after a signal has arrived
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     // The state of a connection is the number of its requests.
+    ///     let answer = |mut stream: &TcpStream, n: &mut u8| {
+    ///         let mut bytes = [0; 100];
+    ///         let len = stream.read(&mut bytes)?;
+    ///         if len == 0 {
+    ///             return Ok(Next::Close);
+    ///         }
+    ///         *n += 1;
+    ///         stream.write_all(&[b'0' + *n])?;
+    ///         stream.write_all(&bytes[..len])?;
+    ///         Ok(Next::Request)
+    ///     };
+    ///     server.serve_requests(listener, Duration::from_secs(60), |_| Ok(0), answer)?;
+    ///     server.shutdown(Duration::from_secs(30)).unwrap();
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn serve_requests<L, S, M, H>(
+        &self,
+        listener: L,
+        patience: Duration,
+        make: M,
+        handle: H,
+    ) -> io::Result<()>
+    where
+        L: Listener,
+        S: Send + 'static,
+        M: Fn(&L::Stream) -> io::Result<S>,
+        H: Fn(&L::Stream, &mut S) -> io::Result<Next> + Send + Sync + 'static,
+    {
+        let site = Location::caller();
+        let service = Arc::new(Service {
+            shared: Arc::clone(&self.shared),
+            context: self
+                .builder
+                .as_ref()
+                .and_then(task::Builder::context_given)
+                .cloned(),
+            patience,
+            handle,
+        });
+        self.accept_all(listener, |_| {}, &|stream| {
+            // The error concerns this connection only.
+            let Ok(state) = make(&stream) else {
+                return Ok(());
+            };
+            let requests = Steps(Requests::new(&service, stream, state));
+            match &self.builder {
+                None => drop(task::spawn_at(requests, site)),
+                // It was checked.
+                Some(builder) => drop(builder.clone().prepare()?.spawn_body(requests, site)),
+            }
+            Ok(())
+        })
+    }
+
+    /// Accepts connections and calls `start` with each, until the server is asked to stop. Then accepts those
+    /// that the kernel has in its queue, and closes the listener.
+    #[track_caller]
+    fn accept_all<L: Listener>(
+        &self,
+        listener: L,
+        mut on_error: impl FnMut(&io::Error),
+        start: &impl Fn(L::Stream) -> io::Result<()>,
+    ) -> io::Result<()> {
+        spawn::expect_runtime();
         if let Some(builder) = &self.builder {
             builder.check()?;
         }
@@ -337,7 +475,7 @@ impl Graceful {
         let _counted = Counted::new(&self.shared.running);
         let open = &self.shared.open.0;
         loop {
-            let error = match self.serve_one(&listener, open, &handle, site) {
+            let error = match serve_one(&listener, open, start) {
                 Ok(()) => continue,
                 Err(error) if is_permanent(&error) => return Err(error),
                 Err(error) => error,
@@ -352,47 +490,16 @@ impl Graceful {
             open.run(|| task::sleep(PAUSE));
         }
         // The ambient contexts have asked for the stop, or have no part in it.
-        context::shield(|| self.serve_queue(listener, on_error, &handle, site))
-    }
-
-    /// Accepts a connection, in a wait that `until` ends, and starts its goroutine.
-    fn serve_one<L, F>(
-        &self,
-        listener: &L,
-        until: &Context,
-        handle: &F,
-        site: &'static Location<'static>,
-    ) -> io::Result<()>
-    where
-        L: Listener,
-        F: Fn(L::Stream, &Member) + Clone + Send + 'static,
-    {
-        let stream = until.run(|| listener.accept_one())?;
-        let (member, handle) = (self.member(), handle.clone());
-        let run = move || {
-            let work = member.context().clone();
-            work.run(|| handle(stream, &member));
-        };
-        match &self.builder {
-            None => spawn::spawn_unjoined(run, site),
-            // It was checked.
-            Some(builder) => drop(builder.clone().prepare()?.spawn(run, site)),
-        }
-        Ok(())
+        context::shield(|| self.serve_queue(listener, on_error, start))
     }
 
     /// Accepts what the kernel has in its queue at the stop, and closes the listener.
-    fn serve_queue<L, F>(
+    fn serve_queue<L: Listener>(
         &self,
         listener: L,
         mut on_error: impl FnMut(&io::Error),
-        handle: &F,
-        site: &'static Location<'static>,
-    ) -> io::Result<()>
-    where
-        L: Listener,
-        F: Fn(L::Stream, &Member) + Clone + Send + 'static,
-    {
+        start: &impl Fn(L::Stream) -> io::Result<()>,
+    ) -> io::Result<()> {
         let shared = &*self.shared;
         shared.outer.run(context::check)?;
         let held = Held::new(&listener);
@@ -404,12 +511,12 @@ impl Graceful {
         let mut n_queued = 0;
         while n_queued < MAX_QUEUED {
             let served = match for_half_open.is_done() {
-                false => self.serve_one(&listener, &for_half_open, handle, site),
+                false => serve_one(&listener, &for_half_open, start),
                 true if !has_connections(&listener)? => return Ok(()),
                 true => {
                     // Another process may take the connection first.
                     let soon = Context::background().with_timeout(PAUSE);
-                    self.serve_one(&listener, &soon, handle, site)
+                    serve_one(&listener, &soon, start)
                 }
             };
             let Err(error) = served else {
@@ -441,8 +548,7 @@ impl Graceful {
     #[must_use = "the connection is counted until this is dropped"]
     pub fn member(&self) -> Member {
         let shared = &self.shared;
-        shared.n_members.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted::new(&shared.running);
+        let counted = Connected::new(shared);
         Member {
             open: shared.open.0.with_cancel_ref().0,
             server: self.clone(),
@@ -541,6 +647,15 @@ fn has_connections(listener: &impl AsFd) -> io::Result<bool> {
     }
 }
 
+/// Accepts a connection, in a wait that `until` ends, and starts its goroutine.
+fn serve_one<L: Listener>(
+    listener: &L,
+    until: &Context,
+    start: &impl Fn(L::Stream) -> io::Result<()>,
+) -> io::Result<()> {
+    start(until.run(|| listener.accept_one())?)
+}
+
 fn is_by_context(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|e| e.is::<context::Error>())
 }
@@ -593,7 +708,7 @@ pub struct Member {
     open: Context,
     /// Set when it first waits for a request after the stop.
     grace_ends: OnceLock<Option<Instant>>,
-    _counted: Counted,
+    _counted: Connected<Shared>,
 }
 
 impl Member {
@@ -660,9 +775,155 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+/// A part of a server that its connections have.
+trait PartOf {
+    fn shared(&self) -> &Shared;
+}
+
+impl PartOf for Shared {
+    fn shared(&self) -> &Shared {
+        self
+    }
+}
+
+impl<H> PartOf for Service<H> {
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+/// Counts a connection until it is dropped.
+struct Connected<T: PartOf>(Arc<T>);
+
+fmt_as!(Debug for Connected<Shared>, "Connected(..)");
+
+impl<T: PartOf> Connected<T> {
+    fn new(part: &Arc<T>) -> Connected<T> {
+        part.shared().n_members.fetch_add(1, Ordering::Relaxed);
+        part.shared().running.add(1);
+        Connected(Arc::clone(part))
+    }
+}
+
+impl<T: PartOf> Drop for Connected<T> {
     fn drop(&mut self) {
-        self.server.shared.n_members.fetch_sub(1, Ordering::Relaxed);
+        let shared = self.0.shared();
+        shared.n_members.fetch_sub(1, Ordering::Relaxed);
+        shared.running.done_in_place();
+    }
+}
+
+/// What a handler of [`Graceful::serve_requests`] asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Next {
+    /// To be called with the next request.
+    Request,
+    /// The end of the connection.
+    Close,
+}
+
+/// What all connections of a call of [`Graceful::serve_requests`] share.
+struct Service<H> {
+    shared: Arc<Shared>,
+    /// The one that the builder of the goroutines names.
+    context: Option<Context>,
+    patience: Duration,
+    handle: H,
+}
+
+impl<H> Service<H> {
+    /// Runs the handler in the contexts in which it is to wait.
+    fn handle<C, S>(&self, stream: &C, state: &mut S) -> io::Result<Next>
+    where
+        H: Fn(&C, &mut S) -> io::Result<Next>,
+    {
+        self.shared.work.0.run(|| match &self.context {
+            None => (self.handle)(stream, state),
+            Some(ctx) => ctx.run(|| (self.handle)(stream, state)),
+        })
+    }
+}
+
+/// A connection whose goroutine has a stack while it works on a request.
+struct Requests<C, S, H> {
+    wait: Pin<Box<OffStackWait>>,
+    stream: C,
+    state: S,
+    /// Whether it has waited for a request after the stop.
+    is_in_grace: bool,
+    /// Dropped last: when the server has ended, its connections are closed.
+    connected: Connected<Service<H>>,
+}
+
+impl<C: AsFd, S, H> Requests<C, S, H> {
+    fn new(service: &Arc<Service<H>>, stream: C, state: S) -> Requests<C, S, H> {
+        let open = service.shared.open.0.source();
+        let deadline_ns = clock::deadline_ns(service.patience);
+        Requests {
+            wait: OffStackWait::new(Until::ready(&stream, libc::POLLIN), deadline_ns, open),
+            stream,
+            state,
+            is_in_grace: false,
+            connected: Connected::new(service),
+        }
+    }
+
+    /// Waits for the next request. `false` if none has come, and none will be awaited.
+    ///
+    /// # Errors
+    ///
+    /// The wait, for which the goroutine is to leave its stack.
+    fn await_request(&mut self, g: GRef) -> Result<bool, OffStack> {
+        loop {
+            match self.wait.as_mut().step(g)? {
+                Ok(()) => return Ok(true),
+                Err(error) if is_by_context(&error) && self.begin_grace() => {}
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+
+    /// At the stop: the grace for a request that is on its way begins. `false` if it has begun before, or the server
+    /// has not stopped.
+    fn begin_grace(&mut self) -> bool {
+        let shared = self.connected.0.shared();
+        if self.is_in_grace || !shared.open.0.is_done() {
+            return false;
+        }
+        self.is_in_grace = true;
+        self.wait.as_mut().set_source(shared.work.0.source());
+        self.wait
+            .as_mut()
+            .set_deadline(clock::deadline_ns(shared.grace));
+        true
+    }
+}
+
+// Nothing in it is pinned but what the box holds.
+impl<C, S, H> Unpin for Requests<C, S, H> {}
+
+impl<C, S, H> Step for Requests<C, S, H>
+where
+    C: AsFd,
+    H: Fn(&C, &mut S) -> io::Result<Next>,
+{
+    type Output = ();
+
+    fn step(mut self: Pin<&mut Self>, g: GRef) -> Result<(), OffStack> {
+        let this = &mut *self;
+        while this.await_request(g)? {
+            let (service, stream, state) = (&*this.connected.0, &this.stream, &mut this.state);
+            let wait = this.wait.as_mut();
+            let Ok(Next::Request) = wait.run(|| service.handle(stream, state)) else {
+                break;
+            };
+            if !this.is_in_grace {
+                let deadline_ns = clock::deadline_ns(service.patience);
+                this.wait.as_mut().set_deadline(deadline_ns);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -59,7 +59,7 @@ pub use crate::poll::accept_stream::AcceptStream;
 
 pub use addr::lookup_host;
 
-pub use graceful::{Graceful, Listener, Member, Unfinished};
+pub use graceful::{Graceful, Listener, Member, Next, Unfinished};
 pub use tcp::{Incoming, TcpListener, TcpStream, TcpStreamExt};
 pub use tcp_nodes::NodeListeners;
 pub use tcp_options::TcpOptions;

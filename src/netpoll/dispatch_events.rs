@@ -145,7 +145,7 @@ impl Ring {
     /// Queues the receive of an operation that waited for a poll. `false` if it has none, or if the
     /// queue is full.
     fn begin_receive(&self, counts: &Counts, op: &Op, now_ns: u64) -> bool {
-        let Some(receive) = op.receive() else {
+        let Some(receive) = op.request() else {
             return false;
         };
         let entry = receive.entry().user_data(op.user_data());

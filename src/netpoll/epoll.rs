@@ -174,11 +174,11 @@ impl Epoll {
         // SAFETY: no other thread reads the link before the poller is published below.
         unsafe {
             op.waiting().write(WaiterLink {
-                request: *request,
                 next: std::ptr::null(),
                 list: None,
             });
         }
+        op.set_request(*request);
         op.set_owner(OwnerKind::Poller, poller);
         let attempt = if at_once {
             // SAFETY: by this function's contract.
@@ -330,7 +330,7 @@ impl Epoll {
             };
             // SAFETY: it was removed from the list here, so only this function may complete it.
             unsafe {
-                let request = (*(*op).waiting()).request;
+                let request = (*op).queued();
                 match (request.attempt(true), request.class()) {
                     (Attempt::Done { result, flags }, _) => {
                         complete(counts, &*op, result, flags, ready);
@@ -359,7 +359,7 @@ impl Epoll {
     ) -> bool {
         // SAFETY: an operation stays until it has completed, and so does what its request points
         // at, by `queue`'s contract.
-        let (op, attempt) = unsafe { (&*op, (*(*op).waiting()).request.attempt(announced)) };
+        let (op, attempt) = unsafe { (&*op, (*op).queued().attempt(announced)) };
         let Attempt::Done { result, flags } = attempt else {
             return false;
         };
@@ -390,7 +390,7 @@ impl Epoll {
                 };
                 // SAFETY: it was removed from the list here, so only this function may complete it.
                 unsafe {
-                    if is_file && (*(*op).waiting()).request.blocking().is_some() {
+                    if is_file && (*op).queued().blocking().is_some() {
                         complete(counts, &*op, MUST_BLOCK, 0, ready);
                     } else if !self.try_op(counts, op, false, ready) {
                         self.try_later(op);
@@ -444,7 +444,7 @@ impl Epoll {
         let attempt = if op.timed_out() {
             // SAFETY: it was removed from its list here, and the held wait keeps alive what its
             // request points at.
-            unsafe { (*op.waiting()).request.attempt(true) }
+            unsafe { op.queued().attempt(true) }
         } else {
             Attempt::NotReady
         };

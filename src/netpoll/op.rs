@@ -83,8 +83,9 @@ pub(crate) struct Op {
     /// canceller reads both at once. Null before the operation is queued. Ordering: release by the
     /// commit that queues it, acquire by a canceller.
     owner: AtomicPtr<()>,
-    /// The receive to queue when the poll that it waits for reports an event.
-    receive: Cell<Option<Request>>,
+    /// The receive to queue when the multishot poll that it waits for reports an event; with epoll, the request
+    /// itself.
+    request: Cell<Option<Request>>,
     /// The event that was current when that receive was queued.
     seen: Cell<Option<SeenEvents>>,
     /// The epoll poller's state for this operation; unused on a ring.
@@ -95,8 +96,7 @@ pub(crate) struct Op {
 /// operation so that waiting allocates nothing.
 #[derive(Debug)]
 pub(crate) struct WaiterLink {
-    pub(crate) request: Request,
-    /// The next in its list. This field and those below are accessed under the poller's lock.
+    /// The next in its list. The fields are accessed under the poller's lock.
     pub(crate) next: *const Op,
     /// The list that it is in, if any.
     pub(crate) list: Option<(i32, Interest)>,
@@ -116,7 +116,7 @@ impl Op {
             timed_out: AtomicBool::new(false),
             ended_at_once: Cell::new(false),
             owner: AtomicPtr::new(std::ptr::null_mut()),
-            receive: Cell::new(None),
+            request: Cell::new(None),
             seen: Cell::new(None),
             waiting: UnsafeCell::new(MaybeUninit::uninit()),
         }
@@ -155,14 +155,23 @@ impl Op {
         (!owner.is_null()).then_some((kind, owner))
     }
 
-    /// Sets the receive to queue when the poll that it is about to wait for reports an event.
-    pub(crate) fn set_receive(&self, request: Request) {
-        self.receive.set(Some(request));
+    /// Sets the receive to queue when the multishot poll that it is about to wait for reports an event, or the
+    /// request that the epoll poller is to carry out.
+    pub(crate) fn set_request(&self, request: Request) {
+        self.request.set(Some(request));
     }
 
-    /// The receive set by [`Op::set_receive`].
-    pub(super) fn receive(&self) -> Option<Request> {
-        self.receive.get()
+    /// The request set by [`Op::set_request`].
+    #[inline]
+    pub(super) fn request(&self) -> Option<Request> {
+        self.request.get()
+    }
+
+    /// The request that the epoll poller is to carry out.
+    #[inline]
+    pub(super) fn queued(&self) -> Request {
+        self.request()
+            .expect("it is set before the operation is queued")
     }
 
     /// Records the readiness event at which its receive was queued.

@@ -15,6 +15,9 @@
 //! time: a reader that leaves data behind leaves the word as it is, so no reader waits while data
 //! is there.
 
+use std::num::NonZero;
+use std::ptr::NonNull;
+
 use crate::loom::{AtomicPtr, AtomicU64, Ordering};
 
 /// Set in the poller's events; addresses of waiters are even.
@@ -22,7 +25,7 @@ const READY: usize = 1;
 
 /// The readiness event that a reader saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SeenEvents(*mut ());
+pub(crate) struct SeenEvents(NonNull<()>);
 
 /// The result of [`PollDesc::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +62,8 @@ impl PollDesc {
     #[inline]
     pub(crate) fn look(&self) -> Option<SeenEvents> {
         let word = self.word.load(Ordering::Acquire);
-        (word.addr() & READY != 0).then_some(SeenEvents(word))
+        let seen = NonNull::new(word).filter(|word| word.addr().get() & READY != 0);
+        seen.map(SeenEvents)
     }
 
     /// The reader's step 3.
@@ -67,7 +71,7 @@ impl PollDesc {
     pub(crate) fn forget(&self, seen: SeenEvents) {
         // A failure means a newer event, or that another reader found nothing as well.
         let _ = self.word.compare_exchange(
-            seen.0,
+            seen.0.as_ptr(),
             std::ptr::null_mut(),
             Ordering::AcqRel,
             Ordering::Relaxed,
@@ -96,8 +100,8 @@ impl PollDesc {
     #[inline]
     pub(crate) fn set_ready(&self) -> (Option<*const ()>, SeenEvents) {
         let n = self.n_events.fetch_add(1, Ordering::Relaxed) as usize;
-        let ready = std::ptr::without_provenance_mut(n << 1 | READY);
-        let before = self.word.swap(ready, Ordering::AcqRel);
+        let ready = NonNull::without_provenance(NonZero::<usize>::MIN | n << 1);
+        let before = self.word.swap(ready.as_ptr(), Ordering::AcqRel);
         let waited = before.addr() & READY == 0 && !before.is_null();
         (waited.then_some(before.cast_const()), SeenEvents(ready))
     }

@@ -66,7 +66,7 @@ impl FdQueue {
         let read = self.read.head.map_or(0, |_| READ_EVENTS);
         let write = self.write.head.map_or(0, |_| WRITE_EVENTS);
         // SAFETY: an operation in the list is still alive.
-        let polled = |op: *const Op| unsafe { (*(*op).waiting()).request.polled_events() };
+        let polled = |op: *const Op| unsafe { (*op).queued().polled_events() };
         self.events
             .iter()
             .fold(read | write, |all, op| all | polled(op))

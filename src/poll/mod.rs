@@ -19,6 +19,7 @@ pub(crate) mod op;
 #[cfg_attr(not(feature = "sim"), path = "no_sim_socket.rs")]
 pub(crate) mod sim_socket;
 pub(crate) mod ready;
+pub(crate) mod off_stack;
 pub(crate) mod fd;
 pub(crate) mod socket;
 pub(crate) mod recv_buf;

@@ -31,6 +31,7 @@ use std::sync::Arc;
 pub(crate) use super::limit::Deadline;
 use super::waits::{self, Waits};
 use crate::bubble;
+use crate::g::cancel_wait::ScopeChain;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId};
@@ -196,7 +197,7 @@ pub(crate) unsafe fn run_until(
             return unsafe { run_by_attempts(g, request, deadline) };
         }
         if ended.result != MUST_BLOCK {
-            why_failed(g, deadline, ended)?;
+            why_failed(park::chain_of(g), deadline, ended)?;
             n_unasked += u32::from(ended.is_unasked_cancel());
             if n_unasked >= UNASKED_AT_MOST && request.blocking().is_some() {
                 note_no_kernel_threads();
@@ -247,7 +248,7 @@ fn lacks_kernel_threads() -> bool {
 ///
 /// As [`run`], until the operation has completed.
 #[inline(always)]
-unsafe fn start_request(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> {
+pub(super) unsafe fn start_request(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> {
     let p = m.p();
     let mut ready = GList::new();
     // SAFETY:
@@ -268,6 +269,12 @@ unsafe fn start_request(m: &M, request: &Request, op: &Op, wait: WaitId) -> Opti
 /// [`is_denied_to_rings`] tells the two apart.
 pub(super) fn is_denial(errno: i32) -> bool {
     matches!(errno, libc::EACCES | libc::EPERM)
+}
+
+/// Whether a poll ended in a way that says nothing of its descriptor: it must be made as an operation is
+/// that [`run`] repeats by attempts.
+pub(super) fn is_to_repeat(result: i32) -> bool {
+    result >= 0 || is_denial(-result) || matches!(result, IN_VAIN | MUST_BLOCK)
 }
 
 /// Whether rings may not carry out this kind of operation. Called after an operation has failed
@@ -389,7 +396,7 @@ pub(super) fn poll(
     };
     // SAFETY: the request holds no pointer; the descriptor is borrowed until this returns.
     let done = unsafe { run_until(g, request, deadline) }?;
-    if done.n as i16 & (events | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 {
+    if shows(done.n as i32, events) {
         return Ok(());
     }
     // A ring also reports POLLRDHUP, which nobody asked for: a peer that has sent everything may still
@@ -398,6 +405,12 @@ pub(super) fn poll(
         Some(changes) => poll(g, changes.as_fd(), libc::POLLIN, deadline),
         None => Waits::new(events, deadline).pause(),
     }
+}
+
+/// Whether a poll's result has one of `events`, or an error.
+pub(super) fn shows(result: i32, events: i16) -> bool {
+    let errors = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
+    result > 0 && result as i16 & (events | errors) != 0
 }
 
 /// How the park for an operation ended.
@@ -409,6 +422,17 @@ pub(super) struct Ended {
     /// The event of a multishot poll after which the ring carried out the waiter's receive.
     seen: Option<SeenEvents>,
     timed_out: bool,
+}
+
+impl From<&Op> for Ended {
+    fn from(op: &Op) -> Ended {
+        Ended {
+            result: op.result(),
+            flags: op.flags(),
+            seen: op.seen(),
+            timed_out: op.timed_out(),
+        }
+    }
 }
 
 impl Ended {
@@ -429,15 +453,7 @@ where
     op.publish();
     let chain = park::chain_of(g);
     let until_ns = move || deadline.ns().min(chain.deadline_ns());
-    let commit = |_, wait, m: &M, is_done| {
-        op.bind(wait);
-        let at_once = match is_done {
-            true => Some(-libc::ECANCELED),
-            false => start(&op, wait, m),
-        };
-        // If nothing was queued, a canceller that holds the wait finds the mark.
-        at_once.map(|result| op.end_at_once(result)).is_none()
-    };
+    let commit = |_, wait, m: &M, is_done| begin(&op, wait, is_done, || start(&op, wait, m));
     let was_woken = || !op.timed_out() && !op.ended_at_once();
     park::park_until::<false>(
         park::enter(),
@@ -447,23 +463,40 @@ where
         commit,
         was_woken,
     );
-    Ended {
-        result: op.result(),
-        flags: op.flags(),
-        seen: op.seen(),
-        timed_out: op.timed_out(),
-    }
+    Ended::from(&op)
+}
+
+/// In a commit: binds `op` to its wait, and begins it by `start`, unless `is_done` says that a context is.
+/// `false` if there is nothing to wait for.
+#[inline(always)]
+pub(super) fn begin(
+    op: &Op,
+    wait: WaitId,
+    is_done: bool,
+    start: impl FnOnce() -> Option<i32>,
+) -> bool {
+    op.bind(wait);
+    let at_once = match is_done {
+        true => Some(-libc::ECANCELED),
+        false => start(),
+    };
+    // If nothing was queued, a canceller that holds the wait finds the mark.
+    at_once.map(|result| op.end_at_once(result)).is_none()
 }
 
 /// Why an operation failed; no error if it must be repeated.
-fn why_failed(g: GRef, deadline: Deadline<'_>, ended: Ended) -> io::Result<()> {
+pub(super) fn why_failed(
+    chain: ScopeChain,
+    deadline: Deadline<'_>,
+    ended: Ended,
+) -> io::Result<()> {
     // It was cancelled. The context is checked only now, so that bytes which the operation moved
     // before are not lost. The last two error numbers are those of operations that had begun on a
     // kernel thread.
     if !matches!(-ended.result, libc::ECANCELED | libc::EINTR | ERESTARTSYS) {
         return Err(io::Error::from_raw_os_error(-ended.result));
     }
-    if let Some(over) = park::chain_of(g).over() {
+    if let Some(over) = chain.over() {
         return Err(current_context::Error::from(over).into());
     }
     // The deadline may have been moved. If this runtime did not ask for the cancellation, the
@@ -532,7 +565,7 @@ pub(super) unsafe fn wait_for_event(
         points::cancel_point()?;
         check(g)?;
         let ended = park_for(g, deadline, |op, _, m| {
-            op.set_receive(receive);
+            op.set_request(receive);
             register(m, op, fd, poll)
         });
         match (ended.result, ended.seen) {
@@ -551,9 +584,9 @@ pub(super) unsafe fn wait_for_event(
                     // The caller makes the attempt itself, without the ring.
                     return Ok(PollOutcome::Event);
                 }
-                why_failed(g, deadline, ended)?;
+                why_failed(park::chain_of(g), deadline, ended)?;
             }
-            _ => why_failed(g, deadline, ended)?,
+            _ => why_failed(park::chain_of(g), deadline, ended)?,
         }
     }
 }

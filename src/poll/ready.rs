@@ -171,14 +171,20 @@ pub fn wait_writable_deadline(fd: impl AsFd, deadline: impl Into<Instant>) -> io
     wait(fd.as_fd(), libc::POLLOUT, clock::instant_ns(deadline))
 }
 
-fn wait(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<()> {
+/// Waits for one of `events`. Fails with `TimedOut` at the deadline.
+pub(super) fn wait(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<()> {
     wait_until(fd, events, Deadline::at(deadline_ns)).map_err(|e| match e.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(
-            io::ErrorKind::TimedOut,
-            "the descriptor was not ready in time",
-        ),
+        io::ErrorKind::WouldBlock => not_in_time(),
         _ => e,
     })
+}
+
+/// The error of a wait at its deadline.
+pub(super) fn not_in_time() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        "the descriptor was not ready in time",
+    )
 }
 
 /// Waits for one of `events`. Fails with `WouldBlock` at the deadline.

@@ -63,7 +63,7 @@ pub fn settle() {
         return;
     }
     if let Caller::Goroutine(_) = park::caller() {
-        park::park(Reason::Settle, |g, wait, m| {
+        park::park_in(park::enter(), Reason::Settle, |g, wait, m| {
             let sim = m.simulation().expect("the M carries out a simulation");
             sim.settling.borrow_mut().push((g, wait));
             true
@@ -74,7 +74,7 @@ pub fn settle() {
 
 /// Parks the main goroutine until no other one will ever run.
 pub(crate) fn linger() {
-    park::park(Reason::Settle, |g, wait, m| {
+    park::park_in(park::enter(), Reason::Settle, |g, wait, m| {
         let sim = m.simulation().expect("the M carries out a simulation");
         sim.lingering.set(Some((g, wait)));
         true

@@ -331,6 +331,10 @@ impl Builder {
         self.name.as_deref()
     }
 
+    pub(crate) fn context_given(&self) -> Option<&Context> {
+        self.context.as_ref()
+    }
+
     /// Does all of a spawn that may fail.
     #[track_caller]
     pub(crate) fn prepare(mut self) -> io::Result<Prepared> {
@@ -481,6 +485,16 @@ impl Prepared {
             }
         }
     }
+
+    /// As [`Prepared::spawn`], for a body that enters the [context](Builder::context_given) by itself.
+    #[track_caller]
+    pub(crate) fn spawn_body<B: header::Body<T>, T>(
+        self,
+        body: B,
+        site: &'static Location<'static>,
+    ) -> JoinHandle<T> {
+        joinable(self.place, body, self.options, site)
+    }
 }
 
 /// The label of this name, which is made if the runtime does not have it.
@@ -498,18 +512,17 @@ fn label_of(name: &str) -> io::Result<Arc<Label>> {
 }
 
 #[track_caller]
-fn joinable<F: FnOnce() -> T, T>(
+fn joinable<F: header::Body<T>, T>(
     place: Option<SpawnPlace>,
     f: F,
     options: Options,
     site: &'static Location<'static>,
 ) -> JoinHandle<T> {
-    let take = take_fn_of(&f);
-    JoinHandle::new(make_at(place, f, options, site), take)
+    JoinHandle::new(make_at(place, f, options, site), header::take_fn::<F, T>())
 }
 
 #[track_caller]
-fn make_at<F: FnOnce() -> T, T>(
+fn make_at<F: header::Body<T>, T>(
     place: Option<SpawnPlace>,
     f: F,
     options: Options,

@@ -27,6 +27,7 @@ mod join;
 mod goroutine;
 mod join_set;
 mod group;
+mod when;
 
 pub use goroutine::{
     Builder, CancelOnDrop, Cancelled, JoinHandle, LockedThread, Result, Scope, ScopedJoinHandle,
@@ -37,5 +38,6 @@ pub use group::Group;
 pub use join::join;
 pub use join_set::{JoinSet, TimedOut};
 pub use local::{AccessError, LocalKey, task_local};
+pub use when::{When, spawn_when};
 
 pub(crate) use goroutine::{in_own_context, spawn_at};

@@ -27,6 +27,7 @@ mod multishot_poll;
 mod nodes;
 mod options;
 mod recv_owned;
+mod requests;
 mod signals;
 mod tcp;
 mod udp;
@@ -44,6 +45,7 @@ inside::files! {
     multishot_poll
     options
     recv_owned
+    requests
     tcp
     udp
     unix

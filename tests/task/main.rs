@@ -13,6 +13,7 @@ mod join;
 mod lock_thread;
 mod task;
 mod task_local;
+mod when;
 
 #[cfg(feature = "sim")]
 inside::files! {
@@ -21,4 +22,5 @@ inside::files! {
     join
     task
     task_local
+    when
 }

@@ -366,7 +366,7 @@ fn polled(
     buf: &mut [u8],
 ) -> (Arc<MultishotPoll>, GRef, Box<Op>) {
     let (g, op) = waiting_op();
-    op.set_receive(recv_into(from, buf, libc::MSG_DONTWAIT));
+    op.set_request(recv_into(from, buf, libc::MSG_DONTWAIT));
     let (poll, mut ready) = (Arc::new(MultishotPoll::new()), GList::new());
     let here = RingThread::new(ring.fd(), 0, std::ptr::null());
     let armed_on = (here, 1);

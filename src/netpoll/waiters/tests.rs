@@ -14,10 +14,10 @@ fn op() -> Box<Op> {
         msg: std::ptr::null_mut(),
         flags: 0,
     };
+    op.set_request(request);
     // SAFETY: no other code has the operation yet.
     unsafe {
         op.waiting().write(WaiterLink {
-            request,
             next: std::ptr::null(),
             list: None,
         });

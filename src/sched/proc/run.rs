@@ -7,7 +7,7 @@ use super::locked;
 use super::sleep::stop_spinning;
 use super::spare;
 use crate::g::coro::{Coroutine, Switch};
-use crate::g::header::{self, GRef};
+use crate::g::header::{self, GRef, OffStack};
 use crate::g::stack::Stack;
 use crate::loom::Ordering;
 use crate::loom::oracle;
@@ -133,9 +133,9 @@ fn execute(m: &M, mut g: GRef) {
         }
         let Some(why) = why else {
             m.curg.set(None);
-            return match g.is_off_stack() {
-                true => wait_off_stack(m, g),
-                false => finish(m, g),
+            return match g.off_stack() {
+                Some(wait) => wait_off_stack(m, g, wait),
+                None => finish(m, g),
             };
         };
         if why == Switch::YIELD {
@@ -235,10 +235,10 @@ fn finish(m: &M, g: GRef) {
     }
 }
 
-/// A poll of `g` has returned without an output: gives its stack back, and begins the wait for a
-/// waker. One that was woken meanwhile goes to the tail of the queue.
+/// A step of `g` has returned, and is not the last: gives its stack back, and begins the wait. One whose wait
+/// is over already goes to the tail of the queue.
 #[inline(never)]
-fn wait_off_stack(m: &M, g: GRef) {
+fn wait_off_stack(m: &M, g: GRef, wait: OffStack) {
     // SAFETY: the coroutine has returned, and is this M's.
     let coro = unsafe { g.coro() }.take().expect("it ran");
     give_stack(m, coro.into_stack());
@@ -247,7 +247,8 @@ fn wait_off_stack(m: &M, g: GRef) {
     oracle::commits(m, g.as_ptr());
     let waits = race::commit_for(g.as_ptr(), || {
         g.fiber.renew(g.id(), || g.name());
-        park::commit_off_stack(g, m)
+        // SAFETY: the record was left by `g`, which this M just ran.
+        unsafe { park::commit(wait.record(), g, m) }
     });
     oracle::committed(m);
     m.committing.store(std::ptr::null_mut(), Ordering::Release);

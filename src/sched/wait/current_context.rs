@@ -103,6 +103,19 @@ pub(crate) fn shield<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// Runs `f` inside the scopes of `chain`, for a caller that is in none.
+pub(crate) fn run_in<T>(chain: ScopeChain, f: impl FnOnce() -> T) -> T {
+    struct Leaves;
+    impl Drop for Leaves {
+        fn drop(&mut self) {
+            set(ScopeChain::NONE);
+        }
+    }
+    set(chain);
+    let _leaves = Leaves;
+    f()
+}
+
 impl Drop for ContextGuard<'_> {
     fn drop(&mut self) {
         leave(self.frame);

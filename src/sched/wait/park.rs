@@ -24,8 +24,7 @@
 //! | `unpark`, against `park_token`      | in a context, the commit reads the stack, so   |
 //! |                                     | the wait begins held ([`park_held`]): `unpark` |
 //! |                                     | spins                                          |
-//! | a future's waker, `park_polling`,   | the commit reads the G's header only           |
-//! | `commit_off_stack`                  |                                                |
+//! | a future's waker, [`POLLED`]        | the commit reads the G's header only           |
 //! | a context, by `cancel::end_wait`    | waits for the commit (`M::committing`)         |
 //! | the end of a run                    | waits for the commit                           |
 //! | a dump (`freeze_stack`)             | wakes no G; skips a G in a commit              |
@@ -42,7 +41,7 @@ use super::wake;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::coro::Switch;
 use crate::g::goroutine_locals::GoroutineLocals;
-use crate::g::header::GRef;
+use crate::g::header::{GRef, OffStack};
 use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
 use crate::sched::types::current;
@@ -82,27 +81,31 @@ pub(crate) fn may_spin() -> bool {
     sched.n_procs() > sched.n_idle.load(Ordering::Relaxed) + 1 && p.runq.is_empty()
 }
 
-/// The record that a parking goroutine leaves on its stack for the M.
+/// The record that a parking goroutine leaves for the M: on its stack, or beside its body if it waits
+/// without a stack. It comes first in what `commit` reads.
+#[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Record {
-    commit: unsafe fn(NonNull<Record>, GRef, &M) -> bool,
-    why: Why,
+    /// Begins the wait, on the M's stack. `false` means that it is over already.
+    ///
+    /// # Safety
+    ///
+    /// The record is the one that holds this function, and was left by the goroutine, which has switched out of
+    /// the M.
+    pub(crate) commit: unsafe fn(NonNull<Record>, GRef, &M) -> bool,
+    pub(crate) why: Why,
 }
+
+/// The wait for a waker of the goroutine to give the poll token.
+pub(crate) static POLLED: Record = Record {
+    commit: commit_polled,
+    why: Why::cancellable(Reason::Future, false),
+};
 
 #[repr(C)]
 struct CommitCall<F> {
     head: Record,
     f: ManuallyDrop<F>,
-}
-
-/// Parks the calling goroutine. `commit` runs on the M's stack once the wait has begun; it returns
-/// `false` if there is nothing to wait for.
-///
-/// The caller is a goroutine ([`Caller::Goroutine`]). Everything on its stack that `commit` refers
-/// to stays valid until the wait is over, because the goroutine is parked.
-#[inline]
-pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
-    park_in(enter(), why, commit);
 }
 
 /// Enters the scheduler, to park.
@@ -111,7 +114,11 @@ pub(crate) fn enter<'a>() -> Section<'a> {
     Section::enter_to(true).expect("a goroutine that may park has or gets a P")
 }
 
-/// As [`park`], for a goroutine that is already inside the scheduler.
+/// Parks the calling goroutine, which has entered the scheduler. `commit` runs on the M's stack once the wait has
+/// begun; it returns `false` if there is nothing to wait for.
+///
+/// Everything on its stack that `commit` refers to stays valid until the wait is over, because the goroutine
+/// is parked.
 #[inline]
 pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
     section: Section<'_>,
@@ -235,22 +242,31 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
 ) -> bool {
     // SAFETY: by this function's contract.
     let (f, why) = unsafe { take_record::<F>(record) };
+    begin_wait(g, why, m, |wait| f(g, wait, m))
+}
+
+/// Begins a wait of `g`, which has switched out of `m`, and publishes it by `publish`, unless that returns `false`:
+/// then there is nothing to wait for. `false` if the wait is over, and `g` the caller's.
+#[inline(always)]
+pub(crate) fn begin_wait(g: GRef, why: Why, m: &M, publish: impl FnOnce(WaitId) -> bool) -> bool {
     let wait = g.status.set_waiting(why, m.p().local.pace.now_ns());
     chaos::pause(Point::Commit);
-    if f(g, wait, m) {
-        return true;
-    }
     // Another waker may have the token: it has then queued the G, which is no longer ours.
-    !g.status.wake(wait)
+    publish(wait) || !g.status.wake(wait)
+}
+
+/// As [`commit_typed`], for [`POLLED`].
+fn commit_polled(_: NonNull<Record>, g: GRef, m: &M) -> bool {
+    begin_wait(g, POLLED.why, m, |_| !g.token.is_there(WakeKind::Poll))
 }
 
 /// The M's side of a park. `false` means that the G resumes at once.
 ///
 /// # Safety
 ///
-/// `record` was passed by `g` in its switch, and `g` ran on `m`.
+/// `record` was passed by `g` in its switch, or as it left its stack, and `g` ran on `m`.
 pub(crate) unsafe fn commit(record: NonNull<Record>, g: GRef, m: &M) -> bool {
-    // SAFETY: by this function's contract the record lies on the stack of `g`.
+    // SAFETY: by this function's contract the record is there.
     let f = unsafe { record.as_ref().commit };
     if m.p().is_traced() {
         // SAFETY: as above.
@@ -258,18 +274,6 @@ pub(crate) unsafe fn commit(record: NonNull<Record>, g: GRef, m: &M) -> bool {
     }
     // SAFETY: as above.
     unsafe { f(record, g, m) }
-}
-
-/// As [`commit`], for a goroutine that has returned from its stack between two polls. `false` means
-/// that it was woken during the poll, and the caller is to queue it.
-pub(crate) fn commit_off_stack(g: GRef, m: &M) -> bool {
-    let why = Why::from(Reason::Future);
-    if m.p().is_traced() {
-        trace_park(why, m);
-    }
-    let wait = g.status.set_waiting(why, m.p().local.pace.now_ns());
-    chaos::pause(Point::Commit);
-    !g.token.is_there(WakeKind::Poll) || !g.status.wake(wait)
 }
 
 #[cold]
@@ -370,21 +374,24 @@ fn park_until_token(g: GRef, until_ns: u64, chain: ScopeChain) {
 pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
     cancel_point()?;
     while !g.token.take(WakeKind::Poll) {
-        park_for_poll();
+        park_by(polled());
         cancel_point()?;
     }
     Ok(())
 }
 
-/// Parks until a waker of this goroutine gives the poll token, or the run ends.
-pub(crate) fn park_for_poll() {
-    park(Reason::Future, move |g, _, _| {
-        !g.token.is_there(WakeKind::Poll)
-    });
+/// The wait [`POLLED`].
+pub(crate) fn polled() -> OffStack {
+    OffStack::new(NonNull::from(&POLLED))
+}
+
+/// Parks the calling goroutine on its stack for a wait for which it could leave it.
+pub(crate) fn park_by(wait: OffStack) {
+    enter().switch_out(Switch::park(wait.record::<Record>()));
 }
 
 /// Counts a timer whose goroutine was woken before it expired: see `Timers::note_stale`.
-fn note_stale_timer(timer_p: usize) {
+pub(crate) fn note_stale_timer(timer_p: usize) {
     if let Some(m) = current::m() {
         m.sched().ps[timer_p].timers.note_stale();
     }

@@ -13,7 +13,7 @@ use super::points::{self, Cancelled};
 use super::wake;
 use crate::g::coro::Coro;
 use crate::g::details::{Details, Label};
-use crate::g::header::{self, Body, GRef, Spawn};
+use crate::g::header::{self, Body, GRef, OffStack, Spawn};
 use crate::g::slab;
 use crate::g::stack::Stack;
 use crate::loom::Ordering;
@@ -292,8 +292,10 @@ pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
 /// here on.
 #[inline(always)]
 fn entry(g: GRef) {
-    if !(run(g) || g.is_locked() && run_on_stack(g)) {
-        return leave_stack(g);
+    if let Some(wait) = run(g)
+        && let Some(wait) = run_on_stack(g, wait)
+    {
+        return leave_stack(g, wait);
     }
     end(g);
     enter_for_good();
@@ -301,9 +303,9 @@ fn entry(g: GRef) {
 }
 
 #[inline(never)]
-fn leave_stack(g: GRef) {
+fn leave_stack(g: GRef, wait: OffStack) {
     enter_for_good();
-    g.set_off_stack();
+    g.set_off_stack(wait);
     race::switches_out(g.as_ptr());
 }
 
@@ -315,27 +317,24 @@ fn enter_for_good() {
         .stay();
 }
 
-/// Runs the goroutine on its stack, the caller's: its closure, or a poll. `true` if it has ended.
+/// Runs the goroutine on its stack, the caller's: its closure, or a step. Returns the wait for the next
+/// step, unless it has ended.
 #[inline(always)]
-fn run(g: GRef) -> bool {
+fn run(g: GRef) -> Option<OffStack> {
     let ending = points::is_cancelled();
     let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
     // SAFETY: the goroutine is Running, on its stack, and has not ended.
     unsafe { header::run(g, cancelled) }
 }
 
-/// As [`run`], for a goroutine that has locked its thread in a poll: it keeps its stack while it
-/// waits for the next, as long as it keeps the thread.
-#[cold]
-#[inline(never)]
-fn run_on_stack(g: GRef) -> bool {
+/// A goroutine that has locked its thread in a step keeps its stack while it waits for the next, as long
+/// as it keeps the thread. Returns the wait for which it is to leave its stack, unless it has ended.
+fn run_on_stack(g: GRef, mut wait: OffStack) -> Option<OffStack> {
     while g.is_locked() {
-        park::park_for_poll();
-        if run(g) {
-            return true;
-        }
+        park::park_by(wait);
+        wait = run(g)?;
     }
-    false
+    Some(wait)
 }
 
 /// As [`spawn`], for a given node: the header is allocated there, and the goroutine is queued
@@ -352,7 +351,7 @@ pub(crate) fn spawn_on<F, T>(
     site: &'static Location<'static>,
 ) -> TaskRef
 where
-    F: FnOnce() -> T,
+    F: Body<T>,
 {
     let Some(m) = current::m() else { off_runtime() };
     let Some(section) = Section::enter() else {

@@ -12,9 +12,9 @@ use windlass::channel::{Sender, bounded, never, select, unbounded};
 use windlass::context::Context;
 use windlass::explore::{Scenario, advance, draw, spawn_thread};
 use windlass::io::RecvBuf;
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{Graceful, Next, TcpListener, TcpStream};
 use windlass::sync::{Condvar, Mutex, Semaphore};
-use windlass::task::{self, lock_thread};
+use windlass::task::{self, When, lock_thread};
 use windlass::topology::Topology;
 use windlass::{Builder, Runtime, blocking, future, join, offload, sleep, spawn, yield_now};
 
@@ -45,6 +45,12 @@ scenarios! {
     cancel_or_deadline,
     /// An operation completes while its context and its deadline end it.
     cancel_or_completion,
+    /// A completion, a context, a deadline and the end of the run end waits without a stack.
+    spawn_when,
+    /// The scenario above, over epoll.
+    epoll_spawn_when,
+    /// A server without stacks between requests stops amid them.
+    serve_requests,
     /// A locked goroutine waits for good, and the others go on.
     locked_thread_waits,
     /// Locked goroutines, hogs and hand-offs.
@@ -413,6 +419,85 @@ fn cancel_or_completion() {
         write(&mut b, b"abc");
         cancels.join().unwrap();
         reader.join().unwrap();
+    });
+}
+
+fn spawn_when() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (a, mut b) = pair();
+        let (ctx, canceller) = Context::background().with_cancel();
+        let when = When::readable(a).or_done(&ctx).or_after(us(100));
+        let waiter = task::spawn_when(when, |mut a, _| {
+            let mut buf = [0; 3];
+            fill(&mut a, &mut buf);
+            assert_eq!(&buf, b"abc");
+        });
+        drop(task::spawn_when(
+            When::done(&ctx).or_after(ms(1)),
+            |(), _| (),
+        ));
+        drop(task::spawn_when(
+            When::writable(pair().0).or_done(&ctx),
+            |_, _| (),
+        ));
+        let (silent, _other) = pair();
+        drop(task::spawn_when(When::readable(silent), |_, _| ()));
+        let cancels = spawn(move || {
+            yields(draw(4));
+            canceller.cancel();
+        });
+        yields(draw(4));
+        write(&mut b, b"abc");
+        cancels.join().unwrap();
+        waiter.join().unwrap();
+    });
+}
+
+fn epoll_spawn_when() {
+    over_epoll();
+    spawn_when();
+}
+
+fn serve_requests() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = again(|| TcpStream::connect(address)).unwrap();
+        let server = Graceful::with_grace(Duration::MAX);
+        let serving = server.clone();
+        let ended = spawn(move || {
+            let echo = |mut stream: &TcpStream, (): &mut ()| {
+                let mut byte = [0];
+                if again(|| stream.read(&mut byte))? == 0 {
+                    return Ok(Next::Close);
+                }
+                yields(draw(3));
+                again(|| stream.write(&byte)).map(|_| Next::Request)
+            };
+            serving.serve_requests(listener, Duration::MAX, |_| Ok(()), echo)
+        });
+        let stops = spawn({
+            let server = server.clone();
+            move || {
+                yields(draw(12));
+                server.stop();
+            }
+        });
+        for byte in 0..2 {
+            write(&mut client, &[byte]);
+            let mut answer = [0];
+            // A poll that fails for want of memory ends the connection.
+            if read(&mut client, &mut answer).unwrap_or(0) == 0 {
+                break;
+            }
+            assert_eq!(answer, [byte]);
+        }
+        drop(client);
+        stops.join().unwrap();
+        ended.join().unwrap().unwrap();
+        server.shutdown(Duration::MAX).unwrap();
     });
 }
 
