@@ -7,7 +7,7 @@
 //! connection enters it for each request.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::panic::Location;
 use std::time::{Duration, Instant};
@@ -270,7 +270,8 @@ impl Graceful {
     /// asked to stop. Then accepts those that the kernel has in its queue, and closes the listener.
     ///
     /// An accept that fails because descriptors or memory are short is repeated a moment later:
-    /// connections that end release them. Several listeners may be served at the same time.
+    /// connections that end release them. The first such error is said in a line on stderr. Several
+    /// listeners may be served at the same time.
     ///
     /// # Blocking
     ///
@@ -297,11 +298,18 @@ impl Graceful {
         L: Listener,
         F: Fn(L::Stream, &Member) + Clone + Send + 'static,
     {
-        self.serve_with(listener, |_| {}, handle)
+        let mut is_said = false;
+        let say_once = move |error: &io::Error| {
+            if !std::mem::replace(&mut is_said, true) {
+                say(error);
+            }
+        };
+        self.serve_with(listener, say_once, handle)
     }
 
     /// As [`serve`](Graceful::serve), and calls `on_error` with each error of an accept that is
-    /// repeated. A report should be limited: while descriptors are short, that is every 5 ms.
+    /// repeated, in place of the line on stderr. A report should be limited: while descriptors are
+    /// short, that is every 5 ms.
     ///
     /// # Blocking
     ///
@@ -525,6 +533,14 @@ impl fmt::Debug for Graceful {
             .field("n_members", &self.n_members())
             .finish_non_exhaustive()
     }
+}
+
+/// Says that an accept has failed and is repeated.
+#[cold]
+fn say(error: &io::Error) {
+    let line = format!("windlass: connections wait, as none can be accepted: {error}\n");
+    // If stderr is closed, the line is lost.
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Whether every later accept fails as this one did.
