@@ -28,7 +28,7 @@ fi
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/public-api
 listings=$(mktemp -d)
 trap 'rm -rf "$listings"' EXIT
-for crate in windlass windlass-topology windlass-hyper windlass-tracing windlass-hook windlass-macros windlass-console; do
+for crate in windlass windlass-topology windlass-hyper windlass-tracing windlass-hook windlass-handover windlass-macros windlass-console; do
     # Off by default, and interfaces like the others.
     features=()
     case "$crate" in

@@ -59,6 +59,7 @@ const LIBRARIES: &[&str] = &[
     "crates/hyper/src",
     "crates/tracing/src",
     "crates/console/src",
+    "crates/handover/src",
     "crates/hook/src",
     "crates/macros/src",
     "crates/unwind/src",

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::tcp::{TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
 use crate::context::{self, CancelRef, Context};
-use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use crate::loom::native::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::poll::op::Deadline;
 use crate::poll::ready;
@@ -129,6 +129,9 @@ struct Shared {
     running: WaitGroup,
     /// Ordering: relaxed; it is counted for people.
     n_members: AtomicUsize,
+    /// Whether another process serves the listeners after the stop. Ordering: relaxed; the cancel that follows the store
+    /// publishes it to those that see the stop.
+    is_handed_over: AtomicBool,
 }
 
 /// A listener whose connections [`Graceful::serve`] can accept: [`TcpListener`] and
@@ -224,6 +227,7 @@ impl Graceful {
             open,
             running: WaitGroup::new(),
             n_members: AtomicUsize::new(0),
+            is_handed_over: AtomicBool::new(false),
         });
         Graceful {
             shared,
@@ -402,6 +406,9 @@ impl Graceful {
     {
         let shared = &*self.shared;
         shared.outer.run(context::check)?;
+        if shared.is_handed_over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let held = Held::new(&listener);
         let patience = match held.is_held {
             true => HALF_OPEN.min(shared.grace),
@@ -472,6 +479,17 @@ impl Graceful {
     /// Does not wait for the connections.
     pub fn stop(&self) {
         self.shared.open.1.cancel();
+    }
+
+    /// As [`stop`](Graceful::stop), and leaves connections that were not accepted to another process, which serves the
+    /// same listeners already: none is held up or lost. The crate windlass-handover starts such a process.
+    ///
+    /// # Blocking
+    ///
+    /// Does not wait for the connections.
+    pub fn hand_over(&self) {
+        self.shared.is_handed_over.store(true, Ordering::Relaxed);
+        self.stop();
     }
 
     /// Whether the server was asked to stop.
