@@ -8,6 +8,9 @@
 //! 3. The old one leaves the queue to the new one and finishes its requests
 //!    ([`Graceful::hand_over`](windlass::net::Graceful::hand_over)).
 //!
+//! The copies of listeners that are kept for this must be closed at the stop, as below: the kernel would go on to take
+//! connections, which nobody serves.
+//!
 //! # Examples
 //!
 //! A server that SIGTERM ends and SIGUSR2 replaces, by a program that was installed meanwhile, say:
