@@ -29,13 +29,14 @@ fn main() {
             let _ = writeln!(modules, "mod {module} {{\n{program}}}");
             let _ = writeln!(
                 names,
-                "(\"{name}\", || Termination::report({module}::main())),"
+                "(\"{name}\", || Termination::report({module}::main()), {}),",
+                program.contains("windlass_hyper::")
             );
         }
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let text = format!(
-        "{modules}\n/// The programs by page and line.\n\
+        "{modules}\n/// The programs by page and line; whether each speaks HTTP.\n\
          const PROGRAMS: &[Page] = &[\n{names}];\n"
     );
     fs::write(out.join("pages.rs"), text).expect("the folder can be written to");

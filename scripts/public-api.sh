@@ -28,10 +28,13 @@ fi
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/public-api
 listings=$(mktemp -d)
 trap 'rm -rf "$listings"' EXIT
-for crate in windlass windlass-topology windlass-hyper windlass-tracing windlass-hook windlass-macros windlass-console; do
-    # `sim` is off by default, and an interface like the others.
+for crate in windlass windlass-topology windlass-hyper windlass-tracing windlass-hook windlass-handover windlass-macros windlass-console; do
+    # Off by default, and interfaces like the others.
     features=()
-    [ "$crate" != windlass ] || features=(--features sim)
+    case "$crate" in
+    windlass) features=(--features sim) ;;
+    windlass-hyper) features=(--features server) ;;
+    esac
     # -sss leaves out what follows from the types: blanket, automatic and derived implementations.
     cargo +nightly public-api -sss --color never -p "$crate" ${features[@]+"${features[@]}"} >"$listings/$crate.txt"
     [ -s "$listings/$crate.txt" ] || { say "nothing was listed for $crate"; exit 1; }

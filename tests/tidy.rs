@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 mod dependencies;
 #[path = "tidy/targets.rs"]
 mod targets;
+#[path = "tidy/uring.rs"]
+mod uring;
 
 /// The rows of imports: a module imports from the rows above its own (lower in the
 /// building), and on its own row from its left.
@@ -59,6 +61,7 @@ const LIBRARIES: &[&str] = &[
     "crates/hyper/src",
     "crates/tracing/src",
     "crates/console/src",
+    "crates/handover/src",
     "crates/hook/src",
     "crates/macros/src",
     "crates/unwind/src",

@@ -8,7 +8,8 @@
 //! It listens on 127.0.0.1:8080 by default, on every CPU available to it. Ctrl-c or SIGTERM stop
 //! it: it accepts no more connections, answers all requests on those that it has, and exits with
 //! status 0. An idle connection may still send a request during the grace, 2 seconds by default.
-//! What takes longer than 30 seconds in all is cut off. If it cannot listen, the status is 1. The
+//! What takes longer than 30 seconds in all is cut off. SIGUSR2 replaces it by a new process of its
+//! program, without a lost connection; it takes its socket from systemd, too. If it cannot listen, the status is 1. The
 //! server itself is in examples/http.
 
 #[path = "../support/args.rs"]

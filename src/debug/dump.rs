@@ -91,12 +91,7 @@ impl Walker {
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {} goroutines", self.runtime, self.goroutines.len())?;
-        if !cfg!(feature = "backtrace") {
-            writeln!(
-                f,
-                "(no stacks: windlass was built without its feature `backtrace`)"
-            )?;
-        }
+        f.write_str(NO_STACKS)?;
         for goroutine in &self.goroutines {
             writeln!(f)?;
             entry(f, goroutine)?;
@@ -105,6 +100,16 @@ impl fmt::Display for Dump {
     }
 }
 
+/// Stands in a dump for the stack of a goroutine that runs, and in a report of a stall for one that could not be had.
+pub(super) const NO_STACK_OF_RUNNING: &str = "\tgoroutine running on a thread; stack unavailable\n";
+
+/// In place of stacks.
+#[cfg(not(feature = "backtrace"))]
+pub(super) const NO_STACKS: &str =
+    "(no stacks: windlass was built without its feature `backtrace`)\n";
+#[cfg(feature = "backtrace")]
+pub(super) const NO_STACKS: &str = "";
+
 /// A goroutine's part of a dump.
 fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
     writeln!(f, "{g}:")?;
@@ -112,9 +117,7 @@ fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
         writeln!(f, "{frame}")?;
     }
     match g.state {
-        State::Running | State::Blocked => {
-            writeln!(f, "\tgoroutine running on a thread; stack unavailable")?;
-        }
+        State::Running | State::WithoutP | State::Blocked => f.write_str(NO_STACK_OF_RUNNING)?,
         State::Runnable if g.stack.is_empty() => {
             writeln!(f, "\tgoroutine in a queue; stack unavailable")?
         }

@@ -31,8 +31,10 @@ pub enum State {
     Runnable,
     /// Running on a thread.
     Running,
-    /// On a thread without a P: in a blocking section, or computing for so long that its P was
-    /// retaken.
+    /// Running on a thread without a P, which was retaken: it has computed, or blocked its thread outside of
+    /// a blocking section, for long.
+    WithoutP,
+    /// In a blocking section.
     Blocked,
     /// Parked. [`Goroutine::wait_reason`] has the reason.
     Waiting,
@@ -102,6 +104,7 @@ impl Goroutine {
             (State::Waiting, None) => "waiting",
             (State::Runnable, _) => "runnable",
             (State::Running, _) => "running",
+            (State::WithoutP, _) => "running without a P",
             (State::Blocked, _) => "blocking",
         }
     }
@@ -262,8 +265,7 @@ fn running(sched: &Sched) -> Vec<Running> {
 fn describe(sched: &Sched, g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine> {
     let on = running.iter().find(|r| r.g == g);
     let state = match status.kind() {
-        // Its P was retaken, because it did not enter the runtime for long.
-        GKind::Running if on.is_some_and(|r| r.p.is_none()) => State::Blocked,
+        GKind::Running if on.is_some_and(|r| r.p.is_none()) => State::WithoutP,
         GKind::New | GKind::Runnable => State::Runnable,
         GKind::Running => State::Running,
         GKind::Blocked => State::Blocked,
@@ -272,7 +274,7 @@ fn describe(sched: &Sched, g: GRef, status: Snapshot, running: &[Running]) -> Op
     };
     let waits = state == State::Waiting;
     // `running` was read before the status, so the goroutine may have left its thread since.
-    let on = on.filter(|_| matches!(state, State::Running | State::Blocked));
+    let on = on.filter(|_| matches!(state, State::Running | State::WithoutP | State::Blocked));
     let cpu_ns = || match g.is_fresh() {
         true => 0,
         false => g.cpu_ns() + on.map_or(0, |r| r.cpu_ns),

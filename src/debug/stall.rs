@@ -174,9 +174,10 @@ impl fmt::Display for Report {
             writeln!(f, "{frame}")?;
         }
         if g.stack.is_empty() {
-            f.write_str("\tstack unavailable\n")?;
+            f.write_str(super::dump::NO_STACK_OF_RUNNING)?;
         }
-        super::dump::origin(f, g)
+        super::dump::origin(f, g)?;
+        f.write_str(super::dump::NO_STACKS)
     }
 }
 
@@ -270,7 +271,7 @@ mod tests {
         let begin = "app: a goroutine has held its P for 120 ms\n\
                      goroutine 7 [running, P2, M3, name \"hog\"]:\n\
                      \tits thread waits in recvfrom on descriptor 7\n\
-                     \tstack unavailable\n\
+                     \tgoroutine running on a thread; stack unavailable\n\
                      created in goroutine 1\n\t";
         assert!(text.starts_with(begin), "{text}");
         report.has_p = false;

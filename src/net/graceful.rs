@@ -7,7 +7,7 @@
 //! connection enters it for each request.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::panic::Location;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use super::tcp::{TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
 use crate::context::{self, CancelRef, Context};
 use crate::g::header::{GRef, OffStack, Step, Steps};
-use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use crate::loom::native::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::poll::off_stack::{OffStackWait, Until};
 use crate::poll::op::Deadline;
@@ -133,6 +133,9 @@ struct Shared {
     running: WaitGroup,
     /// Ordering: relaxed; it is counted for people.
     n_members: AtomicUsize,
+    /// Whether another process serves the listeners after the stop. Ordering: relaxed; the cancel that follows the store
+    /// publishes it to those that see the stop.
+    is_handed_over: AtomicBool,
 }
 
 /// A listener whose connections [`Graceful::serve`] can accept: [`TcpListener`] and
@@ -228,6 +231,7 @@ impl Graceful {
             open,
             running: WaitGroup::new(),
             n_members: AtomicUsize::new(0),
+            is_handed_over: AtomicBool::new(false),
         });
         Graceful {
             shared,
@@ -274,7 +278,8 @@ impl Graceful {
     /// asked to stop. Then accepts those that the kernel has in its queue, and closes the listener.
     ///
     /// An accept that fails because descriptors or memory are short is repeated a moment later:
-    /// connections that end release them. Several listeners may be served at the same time.
+    /// connections that end release them. The first such error is said in a line on stderr. Several
+    /// listeners may be served at the same time.
     ///
     /// # Blocking
     ///
@@ -301,11 +306,18 @@ impl Graceful {
         L: Listener,
         F: Fn(L::Stream, &Member) + Clone + Send + 'static,
     {
-        self.serve_with(listener, |_| {}, handle)
+        let mut is_said = false;
+        let say_once = move |error: &io::Error| {
+            if !std::mem::replace(&mut is_said, true) {
+                say(error);
+            }
+        };
+        self.serve_with(listener, say_once, handle)
     }
 
     /// As [`serve`](Graceful::serve), and calls `on_error` with each error of an accept that is
-    /// repeated. A report should be limited: while descriptors are short, that is every 5 ms.
+    /// repeated, in place of the line on stderr. A report should be limited: while descriptors are
+    /// short, that is every 5 ms.
     ///
     /// # Blocking
     ///
@@ -502,6 +514,9 @@ impl Graceful {
     ) -> io::Result<()> {
         let shared = &*self.shared;
         shared.outer.run(context::check)?;
+        if shared.is_handed_over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let held = Held::new(&listener);
         let patience = match held.is_held {
             true => HALF_OPEN.min(shared.grace),
@@ -573,6 +588,17 @@ impl Graceful {
         self.shared.open.1.cancel();
     }
 
+    /// As [`stop`](Graceful::stop), and leaves connections that were not accepted to another process, which serves the
+    /// same listeners already: none is held up or lost. The crate windlass-handover starts such a process.
+    ///
+    /// # Blocking
+    ///
+    /// Does not wait for the connections.
+    pub fn hand_over(&self) {
+        self.shared.is_handed_over.store(true, Ordering::Relaxed);
+        self.stop();
+    }
+
     /// Whether the server was asked to stop.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
@@ -627,6 +653,14 @@ impl Default for Graceful {
 }
 
 debug_fields!(Graceful, |this| n_members: this.n_members(), ..);
+
+/// Says that an accept has failed and is repeated.
+#[cold]
+fn say(error: &io::Error) {
+    let line = format!("windlass: connections wait, as none can be accepted: {error}\n");
+    // If stderr is closed, the line is lost.
+    let _ = io::stderr().write_all(line.as_bytes());
+}
 
 /// Whether every later accept fails as this one did.
 fn is_permanent(error: &io::Error) -> bool {

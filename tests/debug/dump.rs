@@ -116,7 +116,7 @@ fn every_state_and_reason_is_told() {
         // A dump takes long enough for its P to be needed elsewhere.
         match main.state {
             State::Running => assert!(main.p.is_some()),
-            state => assert_eq!((state, main.p), (State::Blocked, None)),
+            state => assert_eq!((state, main.p), (State::WithoutP, None)),
         }
         assert!(main.m.is_some());
         assert_eq!(main.parent, 0);
@@ -140,6 +140,33 @@ fn every_state_and_reason_is_told() {
 }
 
 /// In processes of their own, because the environment has a part in it.
+#[test]
+fn one_that_computes_after_losing_its_p_is_not_said_to_be_in_a_section() {
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(1);
+    let handle = runtime.handle();
+    let is_seen = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_seen);
+    let looker = std::thread::spawn(move || {
+        util::wait_until(|| {
+            let all = handle.goroutines();
+            let hog = all.iter().find(|g| g.name.as_deref() == Some("hog"));
+            hog.is_some_and(|g| g.state == State::WithoutP && g.status() == "running without a P")
+        });
+        seen.store(true, Ordering::SeqCst);
+    });
+    runtime.run(|| {
+        let hog = named("hog", move || {
+            while !is_seen.load(Ordering::SeqCst) {
+                std::hint::spin_loop();
+            }
+        });
+        // Wants the P all the time.
+        util::wait_until(|| hog.is_finished());
+    });
+    looker.join().unwrap();
+}
+
 #[test]
 fn a_parked_goroutine_shows_its_functions() {
     let name = "a_parked_goroutine_shows_its_functions";

@@ -17,7 +17,7 @@
 //! | path | what is there |
 //! |---|---|
 //! | `/` | a page, kept up to date: Ps by node, queues, goroutines that stand out, histograms |
-//! | `/metrics` | the counters, in Prometheus' text format |
+//! | `/metrics` | the counters, in Prometheus' text format, and [the program's own](Console::metrics) |
 //! | `/debug/goroutines` | goroutines grouped by stack; `?debug=2` one by one; `?format=json` |
 //! | `/debug/profile?seconds=10` | a CPU profile by goroutine name and label, for `go tool pprof` |
 //! | `/debug/trace?seconds=5` | an execution trace, which <https://ui.perfetto.dev> opens |
@@ -73,6 +73,7 @@ use windlass::Handle;
 use access::Token;
 pub use listen::Address;
 use listen::Listener;
+use prometheus::Own;
 use server::Shared;
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -113,6 +114,27 @@ pub fn serve(address: &str) -> io::Result<Server> {
     Console::new().serve(address)
 }
 
+/// The counters of a runtime and its process in Prometheus' text format, as a console serves them at `/metrics`:
+/// for programs that answer such requests themselves. The content type is `text/plain; version=0.0.4`.
+///
+/// # Blocking
+///
+/// Reads files of `/proc`, for some 100 µs.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// let text = windlass_console::metrics_text(&rt.handle());
+/// assert!(text.contains("\nwindlass_processors 2\n"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use]
+pub fn metrics_text(handle: &Handle) -> String {
+    prometheus::page(handle, &Own::default())
+}
+
 /// Configures a console.
 ///
 /// # Examples
@@ -133,6 +155,7 @@ pub fn serve(address: &str) -> io::Result<Server> {
 pub struct Console {
     handle: Option<Handle>,
     token: Option<Token>,
+    own_metrics: Own,
 }
 
 impl Console {
@@ -151,6 +174,57 @@ impl Console {
     /// Take it from the environment or a file, not from the program's text.
     pub fn token(mut self, token: impl Into<String>) -> Console {
         self.token = Some(Token::new(token.into()));
+        self
+    }
+
+    /// Adds metrics of the program to `/metrics`: `text` returns them in Prometheus' text format. So there is one port
+    /// and one scrape. Names of metrics must differ from those of others; if the text describes the process
+    /// (`process_..`), the console does not.
+    ///
+    /// `text` is called for each scrape, on a thread of the console. If it panics, that scrape gets no answer. It
+    /// should not wait for locks that goroutines hold: a console answers while the runtime is stuck.
+    ///
+    /// # Examples
+    ///
+    /// With the crate prometheus:
+    ///
+    /// ```
+    /// use prometheus::{TextEncoder, gather, register_int_counter};
+    /// use windlass_console::Console;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let orders = register_int_counter!("orders_total", "Orders taken.")?;
+    /// orders.inc();
+    /// let console = Console::new()
+    ///     .handle(rt.handle())
+    ///     .metrics(|| TextEncoder::new().encode_to_string(&gather()).unwrap_or_default());
+    /// let server = console.serve("127.0.0.1:0")?;
+    /// # server.shutdown();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// With the crate metrics, whose recorder for Prometheus is in metrics-exporter-prometheus:
+    ///
+    /// ```
+    /// use metrics_exporter_prometheus::PrometheusBuilder;
+    /// use windlass_console::Console;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let recorder = PrometheusBuilder::new().install_recorder()?;
+    /// metrics::counter!("orders_total").increment(1);
+    /// let console = Console::new().handle(rt.handle()).metrics(move || recorder.render());
+    /// let server = console.serve("127.0.0.1:0")?;
+    /// # server.shutdown();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn metrics(mut self, text: impl Fn() -> String + Send + Sync + 'static) -> Console {
+        self.own_metrics.add(text);
         self
     }
 
@@ -185,7 +259,12 @@ impl Console {
             )));
         }
         let listener = Listener::bind(&address)?;
-        let shared = Arc::new(Shared::new(handle, listener.address()?, self.token));
+        let shared = Arc::new(Shared::new(
+            handle,
+            listener.address()?,
+            self.token,
+            self.own_metrics,
+        ));
         let listener = Arc::new(listener);
         let thread = {
             let (shared, listener) = (Arc::clone(&shared), Arc::clone(&listener));

@@ -5,6 +5,7 @@
 
 use std::fmt::{self, Write as _};
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::Handle;
@@ -13,8 +14,36 @@ use windlass::metrics::{ByLevel, Histogram, NodeMetrics, PMetrics, RuntimeMetric
 /// The content type of the format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All metrics of a runtime and its process.
-pub(crate) fn page(handle: &Handle) -> String {
+/// Functions that return the program's own metrics, as text of the format.
+#[derive(Clone, Default)]
+pub(crate) struct Own(Vec<Arc<dyn Fn() -> String + Send + Sync>>);
+
+impl Own {
+    pub(crate) fn add(&mut self, text: impl Fn() -> String + Send + Sync + 'static) {
+        self.0.push(Arc::new(text));
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::new();
+        for text in &self.0 {
+            out.push_str(&text());
+            if !out.is_empty() && !out.ends_with('\n') {
+                out.push('\n');
+            }
+        }
+        out
+    }
+}
+
+impl fmt::Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Own").field(&self.0.len()).finish()
+    }
+}
+
+/// All metrics of a runtime and its process, and the program's own.
+pub(crate) fn page(handle: &Handle, own: &Own) -> String {
+    let own = own.text();
     let mut out = Exposition::default();
     let m = handle.metrics();
     about_the_runtime(&mut out, handle.name(), &m);
@@ -22,8 +51,11 @@ pub(crate) fn page(handle: &Handle) -> String {
     about_nodes(&mut out, &m);
     about_ps(&mut out, &m);
     histograms(&mut out, &m.total(), m.cpu_accounting);
-    about_the_process(&mut out);
-    out.0
+    // Libraries for metrics may describe the process, too, and no metric may be there twice.
+    if !own.contains("# TYPE process_") {
+        about_the_process(&mut out);
+    }
+    out.0 + &own
 }
 
 #[derive(Clone, Copy)]
@@ -388,6 +420,12 @@ const OF_PS: &[OfP] = &[
         |p| p.retakes_hogs as f64,
     ),
     (
+        "windlass_retakes_due_total",
+        Kind::Counter,
+        "Of those, how often it was early, because a timer was due or a completion waited.",
+        |p| p.retakes_due as f64,
+    ),
+    (
         "windlass_preemptions_total",
         Kind::Counter,
         "Goroutines that gave way because others waited for long.",
@@ -541,6 +579,19 @@ fn about_the_process(out: &mut Exposition) {
             fds.count().saturating_sub(1),
         );
     }
+    if let Some(n) = max_fds() {
+        let help = "How many file descriptors the process may have.";
+        out.one("process_max_fds", Kind::Gauge, help, n);
+    }
+}
+
+/// The soft limit for descriptors; `None` also where there is none.
+fn max_fds() -> Option<u64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// A number of `/proc/self/status`.
@@ -583,6 +634,7 @@ mod tests {
     #[test]
     fn the_process_is_described() {
         assert!(cpu_seconds().is_some());
+        assert!(max_fds().unwrap() > 0);
         assert!(status_value("VmRSS:").unwrap() > 0);
         assert_eq!(status_value("Nothing:"), None);
     }

@@ -50,7 +50,10 @@ pub(crate) fn answer(
         )
         .with("Content-Security-Policy", PAGE_POLICY)
         .with("X-Frame-Options", "DENY"),
-        "/metrics" => Answer::new(prometheus::CONTENT_TYPE, prometheus::page(handle)),
+        "/metrics" => Answer::new(
+            prometheus::CONTENT_TYPE,
+            prometheus::page(handle, &shared.own_metrics),
+        ),
         "/events" => return events(shared, connection, request).map(|()| false),
         "/debug/state" => Answer::new(crate::JSON, &*shared.sampler.state()),
         "/debug/goroutines" => {

@@ -16,6 +16,7 @@ use windlass::Handle;
 use crate::access::{self, Refusal, Token};
 use crate::http::{self, Answer, Connection, NoRequest, Request, Status};
 use crate::listen::{Address, Listener, Stream};
+use crate::prometheus::Own;
 use crate::routes;
 use crate::state::Sampler;
 
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) handle: Handle,
     pub(crate) sampler: Sampler,
     pub(crate) address: Address,
+    pub(crate) own_metrics: Own,
     token: Option<Token>,
     state: Mutex<State>,
     changed: Condvar,
@@ -58,11 +60,17 @@ struct State {
 }
 
 impl Shared {
-    pub(crate) fn new(handle: Handle, address: Address, token: Option<Token>) -> Shared {
+    pub(crate) fn new(
+        handle: Handle,
+        address: Address,
+        token: Option<Token>,
+        own_metrics: Own,
+    ) -> Shared {
         Shared {
             sampler: Sampler::new(handle.clone()),
             handle,
             address,
+            own_metrics,
             token,
             state: Mutex::default(),
             changed: Condvar::new(),

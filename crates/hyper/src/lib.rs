@@ -9,6 +9,8 @@
 //! - [`Executor`] spawns a goroutine for each future that HTTP/2 needs to run.
 //! - [`Timer`] implements hyper's timeouts.
 //!
+//! With the feature `server`, `serve` is a server of plain functions, for HTTP/1.1 and HTTP/2.
+//!
 //! # What a service may wait for
 //!
 //! A service may call functions of windlass that wait: locks, channels, sleeps, sockets. The wait
@@ -64,6 +66,9 @@
 )]
 #![warn(clippy::disallowed_methods)]
 
+#[cfg(feature = "server")]
+mod serve;
+
 use std::fmt;
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -83,6 +88,11 @@ use windlass::foreign::{NEVER, Waits};
 use windlass::future;
 use windlass::sync::{Mutex, MutexGuard};
 use windlass::task::{self, Task};
+
+#[cfg(feature = "server")]
+pub use hyper;
+#[cfg(feature = "server")]
+pub use serve::{Http, serve};
 
 /// The most buffers of a call: the kernel's `UIO_MAXIOV`.
 const MAX_BUFFERS: usize = 1024;
@@ -163,6 +173,14 @@ impl Io {
             shared: Arc::new(shared),
             _waits: canceller,
         }
+    }
+
+    /// As `new`, and sends at once what hyper writes.
+    #[cfg(feature = "server")]
+    fn without_delay(socket: OwnedFd) -> Io {
+        // A Unix socket has no such option.
+        let _ = SockRef::from(&socket).set_tcp_nodelay(true);
+        Io::new(socket)
     }
 
     /// Gives the socket back, for a connection that no longer speaks HTTP: a WebSocket, say, after

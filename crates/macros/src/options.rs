@@ -128,7 +128,14 @@ impl Options {
         match &*key {
             "crate" => self.krate = Some(part.need_value("a path")?),
             "builder" => self.builder = Some(part.need_value("an expression")?),
-            "hook" => self.hook = Some((part.key, part.value)),
+            "hook" => {
+                if part.value.is_none() && has_no_hook() {
+                    let text = "`hook` needs the crate windlass-hook: `cargo add windlass-hook`, with `--path` or \
+                                `--git` as for windlass; or `hook = path`, where it has another name";
+                    return Err(Error::new(part.key.span(), text));
+                }
+                self.hook = Some((part.key, part.value));
+            }
             "sim" if kind == Kind::Test => {
                 part.refuse_value()?;
                 self.sim = Some(part.key);
@@ -226,6 +233,16 @@ fn of_tokio(key: &str) -> Option<&'static str> {
         "start_paused" => "time that does not pass by itself is what `#[windlass::test(sim)]` has",
         _ => return None,
     })
+}
+
+/// Whether the package that is being compiled certainly does not depend on windlass-hook: its manifest does not name
+/// it. Without cargo nothing is known.
+fn has_no_hook() -> bool {
+    let manifest = || {
+        let folder = std::env::var_os("CARGO_MANIFEST_DIR")?;
+        std::fs::read_to_string(std::path::Path::new(&folder).join("Cargo.toml")).ok()
+    };
+    manifest().is_some_and(|text| !text.replace('_', "-").contains("windlass-hook"))
 }
 
 fn list(entries: &[&str]) -> String {

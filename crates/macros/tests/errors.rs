@@ -239,8 +239,13 @@ fn options_of_tests_do_not_go_together() {
             "sim, processors = 2",
             "`processors` is a setting of a runtime",
         ),
-        ("sim, hook", "`builder` and `hook` are for runtimes"),
-        ("hook", "covers the functions of windlass-hook as well"),
+        ("sim, hook = a", "`builder` and `hook` are for runtimes"),
+        ("hook = a", "covers the functions of windlass-hook as well"),
+        // The package of these tests.
+        (
+            "hook",
+            "`hook` needs the crate windlass-hook: `cargo add windlass-hook`",
+        ),
         ("sim = true", "`sim` takes no value"),
         (
             "unsafe(no_thread_local_across_waits), seeds = 3",

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "the programs of the pages print")]
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, ExitCode, Stdio, Termination};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::util;
 
-/// A program: its page and line, and its main function.
-type Page = (&'static str, fn() -> ExitCode);
+/// A program: its page and line, its main function, and whether it speaks HTTP. Others send lines back.
+type Page = (&'static str, fn() -> ExitCode, bool);
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
@@ -30,7 +30,7 @@ fn program_of_another_test() {
     let Some(case) = util::child_case() else {
         return;
     };
-    let (_, main) = PROGRAMS.iter().find(|(name, _)| *name == case).unwrap();
+    let (_, main, _) = PROGRAMS.iter().find(|(name, ..)| *name == case).unwrap();
     // An error is reported as the runtime of Rust does it.
     std::process::exit(i32::from(main() != ExitCode::SUCCESS));
 }
@@ -39,12 +39,13 @@ fn program_of_another_test() {
 fn all_pages_with_servers_are_found() {
     let pages = PROGRAMS
         .iter()
-        .map(|(name, _)| name.rsplit_once(':').unwrap().0);
+        .map(|(name, ..)| name.rsplit_once(':').unwrap().0);
     let pages: Vec<_> = pages.collect();
     for page in [
         "README.md",
         "docs/PORTING.md",
         "docs/guide/first-server.md",
+        "docs/guide/http.md",
         "docs/guide/toolbox.md",
     ] {
         assert!(pages.contains(&page), "{page} has no server: {pages:?}");
@@ -54,15 +55,24 @@ fn all_pages_with_servers_are_found() {
 /// A program of a page, as a process.
 struct Program {
     name: &'static str,
+    client: Client,
     child: Child,
     addr: SocketAddr,
 }
 
 impl Program {
     /// Starts it, and returns as soon as it listens.
-    fn start(name: &'static str) -> Program {
+    fn start(page: &Page) -> Program {
+        Program::start_with(page, Stdio::inherit())
+    }
+
+    fn start_with((name, _, is_http): &Page, stderr: Stdio) -> Program {
         let mut command = util::child_command("pages::program_of_another_test", name);
-        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
         let addr = loop {
             if let Some(addr) = listens_at(child.id()) {
                 break addr;
@@ -70,7 +80,12 @@ impl Program {
             assert_eq!(child.try_wait().unwrap(), None, "{name} does not listen");
             thread::yield_now();
         };
-        Program { name, child, addr }
+        Program {
+            name,
+            client: Client { is_http: *is_http },
+            child,
+            addr,
+        }
     }
 
     fn pid(&self) -> i32 {
@@ -128,39 +143,72 @@ fn listens_at(pid: u32) -> Option<SocketAddr> {
     })
 }
 
-/// Sends a line, over a new connection if there is none.
-fn send(kept: Option<TcpStream>, addr: SocketAddr) -> io::Result<TcpStream> {
-    let mut stream = kept.map_or_else(|| TcpStream::connect(addr), Ok)?;
-    stream.write_all(b"a line\n")?;
-    Ok(stream)
+/// A client's part of the protocol.
+#[derive(Clone, Copy)]
+struct Client {
+    is_http: bool,
 }
 
-/// Reads the answer: the same, or in capitals.
-fn receive(stream: &mut TcpStream) -> io::Result<()> {
-    let mut answer = [0; 7];
-    stream.read_exact(&mut answer)?;
-    assert!(answer.eq_ignore_ascii_case(b"a line\n"), "{answer:?}");
-    Ok(())
+impl Client {
+    /// Sends a request, over a new connection if there is none.
+    fn send(self, kept: Option<TcpStream>, addr: SocketAddr) -> io::Result<TcpStream> {
+        let mut stream = kept.map_or_else(|| TcpStream::connect(addr), Ok)?;
+        let request = match self.is_http {
+            true => "GET /health HTTP/1.1\r\nHost: a\r\n\r\n",
+            false => "a line\n",
+        };
+        stream.write_all(request.as_bytes())?;
+        Ok(stream)
+    }
+
+    /// Reads the answer: the line, the same or in capitals; or that all is well. Whether there may be another request.
+    fn receive(self, stream: &mut TcpStream) -> io::Result<bool> {
+        if self.is_http {
+            return receive_http(stream);
+        }
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer)?;
+        assert!(answer.eq_ignore_ascii_case(b"a line\n"), "{answer:?}");
+        Ok(true)
+    }
+
+    fn ask(self, stream: TcpStream) -> io::Result<TcpStream> {
+        let addr = stream.peer_addr()?;
+        let mut stream = self.send(Some(stream), addr)?;
+        self.receive(&mut stream).map(|_| stream)
+    }
 }
 
-fn ask(stream: &mut TcpStream) -> io::Result<()> {
-    stream.write_all(b"a line\n")?;
-    receive(stream)
+fn receive_http(stream: &mut TcpStream) -> io::Result<bool> {
+    const BODY: &str = "ok\n";
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        answer.extend(byte);
+    }
+    let head = String::from_utf8(answer).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    let mut body = [0; BODY.len()];
+    stream.read_exact(&mut body)?;
+    assert_eq!(body, BODY.as_bytes());
+    Ok(!head.contains("connection: close\r\n"))
 }
 
 /// Clients that ask until the server has gone: each over one connection, or over one for each request.
 #[test]
 fn a_signal_loses_no_answer() {
     let _guard = util::hang_guard();
-    for (name, _) in PROGRAMS {
+    for page in PROGRAMS {
         for signal in [libc::SIGTERM, libc::SIGINT] {
-            signal_under_load(name, signal);
+            signal_under_load(page, signal);
         }
     }
 }
 
-fn signal_under_load(name: &'static str, signal: i32) {
-    let program = Program::start(name);
+fn signal_under_load(page: &Page, signal: i32) {
+    let program = Program::start(page);
+    let (name, client) = (program.name, program.client);
     let (n_answers, is_over) = (
         Arc::new(AtomicUsize::new(0)),
         Arc::new(AtomicBool::new(false)),
@@ -177,11 +225,15 @@ fn signal_under_load(name: &'static str, signal: i32) {
                 let mut kept = None;
                 while !is_over.load(Ordering::SeqCst) {
                     let state = may_be_late.read().unwrap();
-                    let (stream, is_late) = (send(kept.take(), addr), *state);
+                    let (stream, is_late) = (client.send(kept.take(), addr), *state);
                     drop(state);
-                    match stream.and_then(|mut stream| receive(&mut stream).map(|()| stream)) {
+                    let received = stream.and_then(|mut stream| {
+                        let goes_on = client.receive(&mut stream)?;
+                        Ok((i % 2 == 0 && goes_on).then_some(stream))
+                    });
+                    match received {
                         Err(error) => return if is_late { Ok(()) } else { Err(error) },
-                        Ok(stream) => kept = (i % 2 == 0).then_some(stream),
+                        Ok(stream) => kept = stream,
                     }
                     n_answers.fetch_add(1, Ordering::SeqCst);
                 }
@@ -189,8 +241,7 @@ fn signal_under_load(name: &'static str, signal: i32) {
             })
         })
         .collect();
-    let mut idle = program.connect();
-    ask(&mut idle).unwrap();
+    let _idle = client.ask(program.connect()).unwrap();
     let _silent = program.connect();
     while n_answers.load(Ordering::SeqCst) < 500 {
         thread::yield_now();
@@ -214,15 +265,13 @@ fn signal_under_load(name: &'static str, signal: i32) {
 #[test]
 fn a_signal_at_the_start_loses_no_answer() {
     let _guard = util::hang_guard();
-    for (name, _) in PROGRAMS {
+    for page in PROGRAMS {
         for signal in [libc::SIGTERM, libc::SIGINT] {
-            let program = Program::start(name);
-            let mut client = program.connect();
-            client.write_all(b"a line\n").unwrap();
+            let program = Program::start(page);
+            let mut client = program.client.send(None, program.addr).unwrap();
             program.signal(signal);
-            let mut answer = [0; 7];
-            let read = client.read_exact(&mut answer);
-            assert!(read.is_ok(), "{name}, signal {signal}: {read:?}");
+            let read = program.client.receive(&mut client);
+            assert!(read.is_ok(), "{}, signal {signal}: {read:?}", program.name);
             program.ends_in_time();
         }
     }
@@ -232,8 +281,10 @@ fn a_signal_at_the_start_loses_no_answer() {
 #[test]
 fn a_server_outlives_a_shortage_of_descriptors() {
     let _guard = util::hang_guard();
-    for (name, _) in PROGRAMS {
-        let program = Program::start(name);
+    for page in PROGRAMS {
+        let mut program = Program::start_with(page, Stdio::piped());
+        let (name, client) = (program.name, program.client);
+        let mut lines = BufReader::new(program.child.stderr.take().unwrap()).lines();
         let n_open = fs::read_dir(format!("/proc/{}/fd", program.pid()))
             .unwrap()
             .count();
@@ -252,18 +303,23 @@ fn a_server_outlives_a_shortage_of_descriptors() {
         };
         assert_eq!(set, 0);
         let mut clients: Vec<_> = (0..40).map(|_| program.connect()).collect();
-        ask(&mut clients[0]).unwrap();
-        // It has failed to accept one by then.
-        thread::sleep(Duration::from_millis(50));
+        let first = clients.swap_remove(0);
+        clients.push(client.ask(first).unwrap());
+        let says_so = |line: io::Result<String>| line.unwrap().contains("none can be accepted");
+        assert!(
+            lines.by_ref().any(says_so),
+            "{name} has not said that descriptors are short"
+        );
         drop(clients);
         // A program may need a second descriptor for a connection, and close it where none is free: until
         // it has closed those of the clients that have gone.
-        while let Err(e) = ask(&mut program.connect()) {
+        while let Err(e) = client.ask(program.connect()) {
             let is_closed = [io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof];
             assert!(is_closed.contains(&e.kind()), "{name}: {e}");
             thread::sleep(Duration::from_millis(5));
         }
         program.signal(libc::SIGTERM);
         program.ends_in_time();
+        assert!(!lines.any(says_so), "{name} has said it again");
     }
 }

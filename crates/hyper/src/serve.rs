@@ -1,0 +1,526 @@
+//! A server of plain functions: for each request one call, on a goroutine, which may block as goroutines do.
+//!
+//! hyper speaks the protocol. This module adds what a server on the open network needs: it tells HTTP/2 from HTTP/1.1 by
+//! the first bytes, reads bodies up to a limit, gives connections deadlines, and ends them with their [`Graceful`] server.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::rt;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, Version};
+
+use windlass::context;
+use windlass::future::block_on;
+use windlass::net::{Graceful, Listener, Member};
+use windlass::sync::Mutex;
+use windlass::time;
+
+use crate::{Executor, Io, Timer, lock};
+
+/// The bytes with which each connection of HTTP/2 begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How long a connection of HTTP/1.1 waits for a request after the stop: one that was sent before the client could know.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Accepts connections and calls `handle` for each request, until `server` is asked to stop: [`Http::serve`] with
+/// default settings.
+///
+/// # Blocking
+///
+/// As [`Graceful::serve`].
+///
+/// # Errors
+///
+/// As [`Graceful::serve`].
+///
+/// # Panics
+///
+/// If the caller is not a goroutine.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use std::time::Duration;
+/// use windlass::net::{Graceful, TcpListener, TcpStream};
+/// use windlass_hyper::hyper::{Request, Response, body::Bytes};
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let mut client = TcpStream::connect(listener.local_addr()?)?;
+///     let server = Graceful::new();
+///     let stopper = server.clone();
+///     windlass::spawn(move || {
+///         client.write_all(b"GET /moon HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+///         let mut answer = String::new();
+///         client.read_to_string(&mut answer)?;
+///         assert!(answer.ends_with("\r\n\r\nhello /moon"));
+///         stopper.stop(); // in a program: after a signal has arrived
+///         std::io::Result::Ok(())
+///     });
+///     windlass_hyper::serve(listener, &server, |request: Request<Bytes>| {
+///         windlass::sleep(Duration::from_millis(1)); // it may wait
+///         Response::new(format!("hello {}", request.uri().path()))
+///     })?;
+///     server.shutdown(Duration::from_secs(10)).unwrap();
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn serve<L, F, B>(listener: L, server: &Graceful, handle: F) -> io::Result<()>
+where
+    L: Listener,
+    L::Stream: Into<OwnedFd> + Read,
+    F: Fn(Request<Bytes>) -> Response<B> + Send + Sync + 'static,
+    B: Into<Bytes> + 'static,
+{
+    Http::new().serve(listener, server, handle)
+}
+
+/// The limits of a server of HTTP/1.1 and HTTP/2. [`serve()`] has an example.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "limits do nothing until they serve"]
+pub struct Http {
+    head: Duration,
+    body: Duration,
+    idle: Duration,
+    max_body: usize,
+}
+
+impl Http {
+    /// Ten seconds for the head of a request, thirty for its body, of up to 2 MiB; connections without a request are
+    /// closed after a minute.
+    pub fn new() -> Http {
+        Http {
+            head: Duration::from_secs(10),
+            body: Duration::from_secs(30),
+            idle: Duration::from_secs(60),
+            max_body: 2 << 20,
+        }
+    }
+
+    /// Sets how long the head of a request may take from its first byte on (HTTP/1.1). If that came before the answer
+    /// to the request before, the head may take as long as a connection may be idle.
+    pub fn head_timeout(mut self, time: Duration) -> Http {
+        self.head = time;
+        self
+    }
+
+    /// Sets how long the body of a request may take after its head; then the answer has status 408.
+    pub fn body_timeout(mut self, time: Duration) -> Http {
+        self.body = time;
+        self
+    }
+
+    /// Sets how long a connection may wait for a request, and how long its client may take nothing of an answer.
+    pub fn idle_timeout(mut self, time: Duration) -> Http {
+        self.idle = time;
+        self
+    }
+
+    /// Sets how many bytes the body of a request may have; to a longer one the answer has status 413.
+    pub fn max_body(mut self, bytes: usize) -> Http {
+        self.max_body = bytes;
+        self
+    }
+
+    /// Accepts connections, and calls `handle` for each request when its body has arrived, until `server` is asked to
+    /// stop. Then answers that are begun are finished, and HTTP/1.1 clients are told to close; an idle connection gets
+    /// 500 ms.
+    ///
+    /// `handle` runs on the goroutine of the connection, with HTTP/2 on one for the request. A panic in it ends the
+    /// connection or the request without an answer. Bodies are whole: for streams and upgrades use hyper's own
+    /// interface with [`Io`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`Graceful::serve`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Graceful::serve`].
+    ///
+    /// # Panics
+    ///
+    /// If the caller is not a goroutine.
+    pub fn serve<L, F, B>(self, listener: L, server: &Graceful, handle: F) -> io::Result<()>
+    where
+        L: Listener,
+        L::Stream: Into<OwnedFd> + Read,
+        F: Fn(Request<Bytes>) -> Response<B> + Send + Sync + 'static,
+        B: Into<Bytes> + 'static,
+    {
+        let handle = Arc::new(handle);
+        server.serve(listener, move |stream, member| {
+            // An error concerns only this client.
+            let _ = self.connection(stream, member, Arc::clone(&handle));
+        })
+    }
+
+    fn connection<S, F, B>(self, mut stream: S, member: &Member, handle: Arc<F>) -> io::Result<()>
+    where
+        S: Into<OwnedFd> + Read,
+        F: Fn(Request<Bytes>) -> Response<B> + Send + Sync + 'static,
+        B: Into<Bytes> + 'static,
+    {
+        let Some(begin) = self.begin(&mut stream, member)? else {
+            return Ok(());
+        };
+        let is_http2 = begin == PREFACE;
+        let socket: OwnedFd = stream.into();
+        let activity = Arc::new(Activity::new(!is_http2));
+        let io = Watched {
+            begin: Bytes::from(begin),
+            io: Io::without_delay(socket),
+            activity: Arc::clone(&activity),
+        };
+        let stopping = member.stopping().clone();
+        let of_requests = Arc::clone(&activity);
+        let service = service_fn(move |request| {
+            let (handle, stopping) = (Arc::clone(&handle), stopping.clone());
+            let working = Working::new(&of_requests);
+            async move {
+                let mut response = self.answer(request, &*handle).await;
+                if !is_http2 && stopping.is_done() {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(CONNECTION, close);
+                }
+                drop(working);
+                Ok::<_, Infallible>(response)
+            }
+        });
+        if is_http2 {
+            let mut builder = http2::Builder::new(Executor::new());
+            let connection = builder.timer(Timer::new()).serve_connection(io, service);
+            self.drive(connection, member, &activity, |c| c.graceful_shutdown());
+        } else {
+            // A client may close its sending side and still read.
+            let connection = http1::Builder::new()
+                .half_close(true)
+                .serve_connection(io, service);
+            self.drive(connection, member, &activity, |c| c.graceful_shutdown());
+        }
+        Ok(())
+    }
+
+    /// Reads until it is known whether the client speaks HTTP/2. `None` if it has nothing to say.
+    fn begin(self, stream: &mut impl Read, member: &Member) -> io::Result<Option<Vec<u8>>> {
+        let mut begin = [0; PREFACE.len()];
+        let mut n = 0;
+        let mut limit = context::Context::background().with_timeout(self.idle);
+        while n < begin.len() && PREFACE.starts_with(&begin[..n]) {
+            match limit.run(|| member.idle(|| stream.read(&mut begin[n..])))? {
+                Some(more @ 1..) => n += more,
+                _ if n == 0 => return Ok(None),
+                _ => break,
+            }
+            limit = context::Context::background().with_timeout(self.head);
+        }
+        Ok(Some(begin[..n].to_vec()))
+    }
+
+    /// The answer to a request, whatever its body is like.
+    async fn answer<F, B>(self, request: Request<Incoming>, handle: &F) -> Response<Full<Bytes>>
+    where
+        F: Fn(Request<Bytes>) -> Response<B>,
+        B: Into<Bytes>,
+    {
+        let is_http1 = request.version() < Version::HTTP_2;
+        let (head, body) = request.into_parts();
+        match self.read(body).await {
+            Ok(body) => handle(Request::from_parts(head, body)).map(|body| Full::new(body.into())),
+            Err(status) => refusal(status, is_http1),
+        }
+    }
+
+    async fn read(self, body: Incoming) -> Result<Bytes, StatusCode> {
+        if body.size_hint().lower() > self.max_body as u64 {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        let whole = within(self.body, Limited::new(body, self.max_body).collect()).await;
+        match whole {
+            None => Err(StatusCode::REQUEST_TIMEOUT),
+            Some(Ok(whole)) => Ok(whole.to_bytes()),
+            Some(Err(e)) if e.is::<http_body_util::LengthLimitError>() => {
+                Err(StatusCode::PAYLOAD_TOO_LARGE)
+            }
+            Some(Err(_)) => Err(StatusCode::BAD_REQUEST),
+        }
+    }
+
+    /// Runs a connection to its end, to a deadline, or to the end of its server. `finish` lets it take no more requests.
+    fn drive<C: Future>(
+        self,
+        connection: C,
+        member: &Member,
+        activity: &Activity,
+        finish: impl Fn(Pin<&mut C>),
+    ) {
+        let mut connection = pin!(connection);
+        let mut alarms = None;
+        block_on(poll_fn(|cx| {
+            // All polls of a `block_on` have the same waker, so the alarms are set once.
+            let alarms = alarms.get_or_insert_with(|| Alarms::new(cx, member));
+            if connection.as_mut().poll(cx).is_ready() || member.context().is_done() {
+                return Poll::Ready(());
+            }
+            let now = Instant::now();
+            alarms.look_after(self.head.min(self.idle), now);
+            if alarms.must_finish(member, activity, now) {
+                finish(connection.as_mut());
+                if connection.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+            }
+            if activity.quiet_until(self).is_some_and(|end| end <= now) {
+                // HTTP/2 says so to the client; whatever it still has to send is dropped.
+                finish(connection.as_mut());
+                let _ = connection.as_mut().poll(cx);
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        }));
+    }
+}
+
+impl Default for Http {
+    fn default() -> Http {
+        Http::new()
+    }
+}
+
+/// An answer without the program's part.
+fn refusal(status: StatusCode, is_http1: bool) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    if is_http1 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
+}
+
+/// The output of a future, unless it takes too long. It has a timer only if it has to wait.
+async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut sleep = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        let sleep = sleep.get_or_insert_with(|| rt::Timer::sleep(&Timer::new(), time));
+        sleep.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}
+
+/// The state of a connection that its deadlines follow from.
+#[derive(Debug)]
+struct Activity {
+    /// Whether a request begins with a head, and the next one after it: HTTP/1.1.
+    has_heads: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Requests whose answer is being made.
+    n_working: usize,
+    /// When bytes last moved, or an answer was made.
+    moved: Instant,
+    /// When the first byte of a head of HTTP/1.1 arrived.
+    head_began: Option<Instant>,
+}
+
+impl Activity {
+    fn new(has_heads: bool) -> Activity {
+        Activity {
+            has_heads,
+            state: Mutex::new(State {
+                n_working: 0,
+                moved: Instant::now(),
+                head_began: has_heads.then(Instant::now),
+            }),
+        }
+    }
+
+    fn moved(&self, is_read: bool) {
+        let mut state = lock(&self.state);
+        state.moved = Instant::now();
+        if is_read && self.has_heads && state.n_working == 0 && state.head_began.is_none() {
+            state.head_began = Some(state.moved);
+        }
+    }
+
+    /// When the connection has been quiet for too long; `None` while it works.
+    fn quiet_until(&self, limits: Http) -> Option<Instant> {
+        let state = lock(&self.state);
+        let end = match state.head_began {
+            Some(begun) => begun.checked_add(limits.head),
+            None => state.moved.checked_add(limits.idle),
+        };
+        end.filter(|_| state.n_working == 0)
+    }
+
+    /// Whether no request has begun that is not answered.
+    fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.n_working == 0 && state.head_began.is_none()
+    }
+}
+
+/// A request that is being answered.
+struct Working(Arc<Activity>);
+
+impl Working {
+    fn new(activity: &Arc<Activity>) -> Working {
+        let mut state = lock(&activity.state);
+        state.n_working += 1;
+        state.head_began = None;
+        drop(state);
+        Working(Arc::clone(activity))
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.n_working -= 1;
+        state.moved = Instant::now();
+    }
+}
+
+/// Wake the goroutine that drives a connection.
+struct Alarms {
+    on_stop: context::AfterFunc,
+    on_end: context::AfterFunc,
+    ticks: time::AfterFunc,
+    next_tick: Instant,
+    /// When a connection of HTTP/1.1 that is idle is ended after the stop.
+    grace_ends: Option<Instant>,
+    is_finishing: bool,
+}
+
+impl Alarms {
+    fn new(cx: &Context<'_>, member: &Member) -> Alarms {
+        let waker = || cx.waker().clone();
+        let (stop, end, tick) = (waker(), waker(), waker());
+        Alarms {
+            on_stop: context::after_func(member.stopping(), move || stop.wake()),
+            on_end: context::after_func(member.context(), move || end.wake()),
+            ticks: time::after_func(Duration::ZERO, move || tick.wake_by_ref()),
+            next_tick: Instant::now(),
+            grace_ends: None,
+            is_finishing: false,
+        }
+    }
+
+    /// Sees to it that the goroutine looks again after `time` at the latest.
+    fn look_after(&mut self, time: Duration, now: Instant) {
+        let next = now + time;
+        if self.next_tick <= now || next < self.next_tick {
+            self.next_tick = next;
+            self.ticks.reset(time);
+        }
+    }
+
+    /// Whether the connection is to take no more requests, from now on.
+    fn must_finish(&mut self, member: &Member, activity: &Activity, now: Instant) -> bool {
+        if self.is_finishing || !member.is_stopping() {
+            return false;
+        }
+        if self.grace_ends.is_none() {
+            self.look_after(GRACE, now);
+        }
+        let ends = *self.grace_ends.get_or_insert(now + GRACE);
+        // HTTP/2 tells the client which requests it has not taken.
+        self.is_finishing = !activity.has_heads || now >= ends && activity.is_idle();
+        self.is_finishing
+    }
+}
+
+impl Drop for Alarms {
+    fn drop(&mut self) {
+        self.on_stop.stop();
+        self.on_end.stop();
+        self.ticks.stop();
+    }
+}
+
+/// A socket that tells when bytes move, after those that were read to find out the protocol.
+struct Watched {
+    begin: Bytes,
+    io: Io,
+    activity: Arc<Activity>,
+}
+
+impl rt::Read for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.begin.is_empty() {
+            let n = self.begin.len().min(buf.remaining());
+            buf.put_slice(&self.begin.split_to(n));
+            return Poll::Ready(Ok(()));
+        }
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        if read.is_ready() {
+            self.activity.moved(true);
+        }
+        read
+    }
+}
+
+impl rt::Write for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        if written.is_ready() {
+            self.activity.moved(false);
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        if written.is_ready() {
+            self.activity.moved(false);
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
