@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{
-    Census, Gate, build, child_case, child_passes_with_io, hang_guard, panic_text, run, runtime,
-    thread_cpu, wait_until,
+    Census, Gate, build, child_case, child_passes, child_passes_with_io, hang_guard, panic_text,
+    run, runtime, thread_cpu, wait_until,
 };
 use windlass::net::{TcpListener, TcpStream};
 use windlass::{Builder, blocking, offload, sleep, spawn, task, yield_now};
@@ -619,6 +619,48 @@ fn offload_parks_only_its_goroutine() {
         assert!(!away.is_finished());
         gate.open();
         away.join().unwrap();
+    });
+}
+
+/// The only thread of the pool blocks, and the kernel refuses another: what waits for one runs once the kernel grants it.
+#[test]
+fn what_is_offloaded_waits_for_a_thread_no_longer_than_the_kernel_refuses_it() {
+    let Some(case) = child_case() else {
+        for case in ["unlocked", "locked"] {
+            child_passes(
+                "what_is_offloaded_waits_for_a_thread_no_longer_than_the_kernel_refuses_it",
+                case,
+            );
+        }
+        return;
+    };
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        wait_until(|| rt.metrics().threads == 2);
+        let (gate, begun) = (Gate::default(), Gate::default());
+        let (waits, tell) = (gate.clone(), begun.clone());
+        let first = spawn(|| {
+            offload(move || {
+                tell.open();
+                waits.wait();
+            });
+        });
+        yield_now();
+        begun.wait();
+        util::refuse_threads();
+        let second = spawn(move || {
+            let _lock = (case == "locked").then(task::lock_thread);
+            offload(|| ());
+        });
+        // Meanwhile all is idle, and sysmon would sleep without limit.
+        sleep(Duration::from_millis(300));
+        assert!(!second.is_finished());
+        util::grant_threads();
+        second.join().unwrap();
+        assert!(!first.is_finished());
+        gate.open();
+        first.join().unwrap();
     });
 }
 

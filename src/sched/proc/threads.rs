@@ -72,12 +72,13 @@ fn retire_m(sched: &Sched, m: &M) {
     sched.ms.lock().retired.push(m);
 }
 
+/// Reports on stderr that there are too few threads, once per runtime.
 #[allow(clippy::print_stderr, reason = "the one way to tell, once per runtime")]
-fn warn_once(sched: &Sched, why: &str) {
+pub(crate) fn warn_once(sched: &Sched, why: &str) {
     if !sched.warned_threads.swap(true, Ordering::Relaxed) {
         eprintln!(
-            "windlass: {why}: goroutines behind a blocking call or a locked thread wait for it; raise \
-             Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)"
+            "windlass: {why}: goroutines behind a blocking call, an offloaded one or a locked thread wait \
+             for it; raise Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)"
         );
     }
 }
