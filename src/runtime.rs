@@ -940,6 +940,9 @@ impl Runtime {
     /// From then on the number of Ps no longer follows the CPU quota or the CPUs that the process
     /// may use. The placement of the Ps still does.
     ///
+    /// There may be more Ps than [`Builder::max_threads`] and locked threads leave threads for: those that are
+    /// left serve all Ps, and [`lock_thread`](crate::task::lock_thread) locks no more.
+    ///
     /// # Blocking
     ///
     /// Parks the goroutine, or blocks the plain thread, until the change is done.
