@@ -41,6 +41,23 @@ fn echo() {
     server.join().unwrap();
 }
 
+/// The slice of whoever wakes from a sleep begins then, not before it: what it spawns is next.
+#[test]
+fn what_is_spawned_after_a_sleep_runs_at_the_first_yield() {
+    const N: usize = 200;
+    run(1, || {
+        let at_once = (0..N).filter(|_| {
+            sleep(Duration::from_millis(1));
+            let spawned = spawn(|| ());
+            yield_now();
+            spawned.is_finished()
+        });
+        let n_at_once = at_once.count();
+        // A busy machine may take the CPU away for longer than a slice now and then.
+        assert!(n_at_once > N / 2, "{n_at_once} of {N}");
+    });
+}
+
 /// Also in the section that windlass-hook uses, whose caller stays on its thread.
 #[test]
 fn a_panic_leaves_a_section_that_keeps_its_thread() {
