@@ -183,7 +183,8 @@ impl Builder {
         self
     }
 
-    /// Limits the number of threads that run goroutines. The default is 10,000.
+    /// Limits the number of threads that run goroutines. The default is 10,000. Where blocking calls hold all but some
+    /// of them, those run all other goroutines; where all of them compute or block without end, nothing else runs.
     pub fn max_threads(mut self, n: usize) -> Builder {
         self.config.max_threads = n;
         self
