@@ -89,7 +89,8 @@ impl Walker {
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {} goroutines", self.runtime, self.goroutines.len())?;
+        let runtime = self.runtime.escape_debug();
+        writeln!(f, "{runtime}: {} goroutines", self.goroutines.len())?;
         if !cfg!(feature = "backtrace") {
             writeln!(
                 f,

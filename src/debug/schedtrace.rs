@@ -66,7 +66,8 @@ fn line(out: &mut String, sched: &Sched, since: Duration) {
     let total = m.total();
     let idle: usize = m.nodes.iter().map(|n| n.idle_ps).sum();
     let spinning: usize = m.nodes.iter().map(|n| n.spinning).sum();
-    let name = sched.config.name.replace(char::is_whitespace, "_");
+    let breaks = |c: char| c.is_whitespace() || c.is_control();
+    let name = sched.config.name.replace(breaks, "_");
     put(
         out,
         format_args!(

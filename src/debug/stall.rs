@@ -154,7 +154,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let g = &self.goroutine;
-        write!(f, "{}: a goroutine has ", self.runtime)?;
+        write!(f, "{}: a goroutine has ", self.runtime.escape_debug())?;
         if self.has_p {
             write!(f, "held its P for {} ms", self.held.as_millis())?;
         } else {
