@@ -119,6 +119,10 @@ struct Readme;
 struct Porting;
 
 #[cfg(doctest)]
+#[doc = include_str!("../docs/SAFETY.md")]
+struct Safety;
+
+#[cfg(doctest)]
 #[doc = include_str!("../docs/guide/first-server.md")]
 struct GuideFirstServer;
 

@@ -185,7 +185,8 @@ impl Builder {
         self
     }
 
-    /// Limits the number of threads that run goroutines. The default is 10,000.
+    /// Limits the number of threads that run goroutines. The default is 10,000. Where blocking calls hold all but some
+    /// of them, those run all other goroutines; where all of them compute or block without end, nothing else runs.
     pub fn max_threads(mut self, n: usize) -> Builder {
         self.config.max_threads = n;
         self
@@ -941,6 +942,9 @@ impl Runtime {
     ///
     /// From then on the number of Ps no longer follows the CPU quota or the CPUs that the process
     /// may use. The placement of the Ps still does.
+    ///
+    /// There may be more Ps than [`Builder::max_threads`] and locked threads leave threads for: those that are
+    /// left serve all Ps, and [`lock_thread`](crate::task::lock_thread) locks no more.
     ///
     /// # Blocking
     ///

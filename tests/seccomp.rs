@@ -398,6 +398,58 @@ fn a_thread_that_sleeps_at_one_p_serves_the_io_of_another() {
 
 /// The one thread that is left always finds something to run at its own P.
 #[test]
+fn a_thread_that_is_busy_at_one_p_serves_the_io_of_another() {
+    if child_case().is_none() {
+        child_passes(
+            "a_thread_that_is_busy_at_one_p_serves_the_io_of_another",
+            "EAGAIN",
+        );
+        return;
+    }
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        may_start_no_more(&rt);
+        serve_io_of_a_blocked_p(&rt);
+    });
+}
+
+/// The same at the runtime's own limit.
+#[test]
+fn at_the_limit_a_thread_that_is_busy_at_one_p_serves_the_io_of_another() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(2).max_threads(2)).unwrap();
+    rt.run(|| {
+        while windlass::join(|| rt.metrics().threads, || windlass::sleep(SHORT)).0 < 2 {}
+        serve_io_of_a_blocked_p(&rt);
+    });
+}
+
+/// One of two threads blocks, with a read in flight at its P. The other yields until that read has ended.
+fn serve_io_of_a_blocked_p(rt: &Runtime) {
+    let (ends, is_over) = std::sync::mpsc::channel::<()>();
+    let (tell, others) = std::sync::mpsc::channel();
+    let blocks = spawn(move || {
+        tell.send(read_one()).unwrap();
+        windlass::blocking(|| is_over.recv()).unwrap_err();
+    });
+    let (reader, mut b) = loop {
+        match others.try_recv() {
+            Ok(read) => break read,
+            Err(_) => windlass::yield_now(),
+        }
+    };
+    b.write_all(&[1]).unwrap();
+    while !reader.is_finished() {
+        windlass::yield_now();
+    }
+    drop(ends);
+    blocks.join().unwrap();
+    assert!(rt.metrics().threads <= 2);
+}
+
+/// The one thread that is left always finds something to run at its own P.
+#[test]
 fn a_thread_that_is_busy_at_one_p_runs_the_goroutines_and_timers_of_another() {
     if child_case().is_none() {
         child_passes(

@@ -90,7 +90,8 @@ impl Walker {
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {} goroutines", self.runtime, self.goroutines.len())?;
+        let runtime = self.runtime.escape_debug();
+        writeln!(f, "{runtime}: {} goroutines", self.goroutines.len())?;
         f.write_str(NO_STACKS)?;
         for goroutine in &self.goroutines {
             writeln!(f)?;

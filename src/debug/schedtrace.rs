@@ -15,7 +15,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use std::io::Write as _;
 use std::time::Duration;
 
 use super::goroutines::{self, Goroutine};
@@ -24,6 +23,7 @@ use crate::metrics::{PMetrics, RuntimeMetrics};
 use crate::sched::types::m::{BLOCKING, M, RETAKEN};
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
+use crate::sys::signal;
 
 /// Prints the line.
 pub(crate) fn print(sched: &Sched, since: Duration) {
@@ -53,8 +53,7 @@ pub(crate) fn print_detail(sched: &Sched, since: Duration) {
 
 /// Writes in one piece, so that lines of several runtimes do not mix.
 fn write_out(out: &str) {
-    // If stderr is closed, the lines are lost.
-    let _ = std::io::stderr().write_all(out.as_bytes());
+    signal::write_stderr(out.as_bytes());
 }
 
 /// Appends to `out`. Writing to a string cannot fail.
@@ -67,7 +66,8 @@ fn line(out: &mut String, sched: &Sched, since: Duration) {
     let total = m.total();
     let idle: usize = m.nodes.iter().map(|n| n.idle_ps).sum();
     let spinning: usize = m.nodes.iter().map(|n| n.spinning).sum();
-    let name = sched.config.name.replace(char::is_whitespace, "_");
+    let breaks = |c: char| c.is_whitespace() || c.is_control();
+    let name = sched.config.name.replace(breaks, "_");
     put(
         out,
         format_args!(

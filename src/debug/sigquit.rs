@@ -3,7 +3,7 @@
 //! The handler only increments a counter and wakes a thread, which takes the dumps. The handler
 //! itself may have interrupted an allocation or a holder of a lock.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 
 use super::dump::Dump;
@@ -48,11 +48,7 @@ fn watch() {
         for sched in REGISTRY.runtimes() {
             out.push_str(&format!("\n{}", Dump::take(&sched)));
         }
-        let mut stderr = io::stderr().lock();
-        // If stderr is closed, the dump is lost.
-        let _ = stderr.write_all(out.as_bytes());
-        let _ = stderr.flush();
-        drop(stderr);
+        signal::write_stderr(out.as_bytes());
         if signal::after_quit() == AfterQuit::Exit {
             // As Go does. Destructors do not run: this signal asks for an immediate end.
             signal::exit_now(2);

@@ -5,7 +5,6 @@
 //! writes the report, because reading the debug information would delay sysmon for too long.
 
 use std::fmt::{self, Write as _};
-use std::io::Write as _;
 use std::time::Duration;
 
 use super::goroutines::{self, Goroutine};
@@ -18,6 +17,7 @@ use crate::sched::types::debug_hooks::{OnStall, Stall};
 use crate::sched::types::state::Sched;
 use crate::sys::clock;
 use crate::sys::sched as threads;
+use crate::sys::signal;
 
 /// The minimum time between two reports. Stalls in between are only counted.
 const BETWEEN_NS: u64 = 100_000_000;
@@ -124,9 +124,9 @@ fn write(mut report: Report, copy: Option<StackCopy>) {
         report.call = Some(IN_STD_SCOPE.to_owned());
     }
     let mut out = String::new();
-    // Writing to a string cannot fail. If stderr is closed, the report is lost.
+    // Writing to a string cannot fail.
     let _ = write!(out, "{report}");
-    let _ = std::io::stderr().write_all(out.as_bytes());
+    signal::write_stderr(out.as_bytes());
 }
 
 /// The call in which `std::thread::scope` waits, which may be for ever (docs/SAFETY.md).
@@ -154,7 +154,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let g = &self.goroutine;
-        write!(f, "{}: a goroutine has ", self.runtime)?;
+        write!(f, "{}: a goroutine has ", self.runtime.escape_debug())?;
         if self.has_p {
             write!(f, "held its P for {} ms", self.held.as_millis())?;
         } else {

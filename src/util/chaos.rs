@@ -20,12 +20,11 @@
 //! concurrent threads may draw the same number.
 
 use std::ffi::OsString;
-use std::io::Write;
 
 use crate::bubble;
 use crate::loom::native::LazyLock;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
-use crate::sys::clock;
+use crate::sys::{clock, signal};
 
 /// Whether the feature is enabled. It is off in loom models, which try every order anyway.
 const IS_BUILT_IN: bool = cfg!(all(feature = "chaos", not(loom)));
@@ -122,8 +121,7 @@ static PLAN: LazyLock<Option<ChaosPlan>> = LazyLock::new(|| {
             ),
         ),
     };
-    // If stderr is closed, the line is lost.
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    signal::write_stderr(line.as_bytes());
     seed.map(ChaosPlan::new)
 });
 

@@ -13,4 +13,5 @@ mod metrics;
 mod profile;
 mod schedtrace;
 mod stall;
+mod stderr;
 mod trace;

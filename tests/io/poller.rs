@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::temp::TempDir;
 use crate::util::{
-    Pattern, build, child_case, child_passes_with_io, hang_guard, has_io_uring, run, runtime,
+    Pattern, build, child_case, child_passes_with_io, hang_guard, has_io_uring, refuse_threads,
+    run, runtime,
 };
 use windlass::fs::{AlignedBuf, File};
 use windlass::io::{PipeReader, PipeWriter, pipe, wait_readable, wait_writable};
@@ -366,7 +367,7 @@ fn operations_on_files_go_on_at_the_limit_of_threads() {
         spawn(|| windlass::sleep(Duration::from_millis(1)))
             .join()
             .unwrap();
-        no_more_threads();
+        refuse_threads();
         for _ in 0..3 {
             file.sync_all().unwrap();
             file.sync_data().unwrap();
@@ -382,23 +383,4 @@ fn operations_on_files_go_on_at_the_limit_of_threads() {
             }
         }
     });
-}
-
-/// From here on no thread of the process can start another one. The limit does not bind root.
-#[allow(unsafe_code)]
-fn no_more_threads() {
-    const NOBODY: libc::uid_t = 65534;
-    let one = libc::rlimit {
-        rlim_cur: 1,
-        rlim_max: 1,
-    };
-    // SAFETY: the calls take plain numbers and a valid structure.
-    unsafe {
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &raw const one), 0);
-        if libc::geteuid() == 0 {
-            assert_eq!(libc::setuid(NOBODY), 0);
-        }
-    }
-    let thread = std::thread::Builder::new().spawn(|| ());
-    assert_eq!(thread.unwrap_err().kind(), ErrorKind::WouldBlock);
 }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{
-    Census, Gate, build, child_case, child_passes_with_io, hang_guard, panic_text, run, runtime,
-    thread_cpu, wait_until,
+    Census, Gate, build, child_case, child_passes, child_passes_with_io, hang_guard, panic_text,
+    run, runtime, thread_cpu, wait_until,
 };
 use windlass::net::{TcpListener, TcpStream};
 use windlass::{Builder, blocking, offload, sleep, spawn, task, yield_now};
@@ -39,6 +39,23 @@ fn echo() {
     }
     drop(stream);
     server.join().unwrap();
+}
+
+/// The slice of whoever wakes from a sleep begins then, not before it: what it spawns is next.
+#[test]
+fn what_is_spawned_after_a_sleep_runs_at_the_first_yield() {
+    const N: usize = 200;
+    run(1, || {
+        let at_once = (0..N).filter(|_| {
+            sleep(Duration::from_millis(1));
+            let spawned = spawn(|| ());
+            yield_now();
+            spawned.is_finished()
+        });
+        let n_at_once = at_once.count();
+        // A busy machine may take the CPU away for longer than a slice now and then.
+        assert!(n_at_once > N / 2, "{n_at_once} of {N}");
+    });
 }
 
 /// Also in the section that windlass-hook uses, whose caller stays on its thread.
@@ -619,6 +636,48 @@ fn offload_parks_only_its_goroutine() {
         assert!(!away.is_finished());
         gate.open();
         away.join().unwrap();
+    });
+}
+
+/// The only thread of the pool blocks, and the kernel refuses another: what waits for one runs once the kernel grants it.
+#[test]
+fn what_is_offloaded_waits_for_a_thread_no_longer_than_the_kernel_refuses_it() {
+    let Some(case) = child_case() else {
+        for case in ["unlocked", "locked"] {
+            child_passes(
+                "what_is_offloaded_waits_for_a_thread_no_longer_than_the_kernel_refuses_it",
+                case,
+            );
+        }
+        return;
+    };
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        wait_until(|| rt.metrics().threads == 2);
+        let (gate, begun) = (Gate::default(), Gate::default());
+        let (waits, tell) = (gate.clone(), begun.clone());
+        let first = spawn(|| {
+            offload(move || {
+                tell.open();
+                waits.wait();
+            });
+        });
+        yield_now();
+        begun.wait();
+        util::refuse_threads();
+        let second = spawn(move || {
+            let _lock = (case == "locked").then(task::lock_thread);
+            offload(|| ());
+        });
+        // Meanwhile all is idle, and sysmon would sleep without limit.
+        sleep(Duration::from_millis(300));
+        assert!(!second.is_finished());
+        util::grant_threads();
+        second.join().unwrap();
+        assert!(!first.is_finished());
+        gate.open();
+        first.join().unwrap();
     });
 }
 

@@ -648,6 +648,34 @@ fn there_is_a_limit() {
     assert!(text.contains("max_threads"), "{text}");
 }
 
+/// More Ps than there may be threads beside the locked ones: those that are left serve them.
+#[test]
+fn the_number_of_ps_may_rise_beyond_what_locked_threads_leave() {
+    let _guard = hang_guard();
+    let builder = Builder::new().processors(1).max_processors(4);
+    let rt = build(builder.max_threads(2)).unwrap();
+    rt.run(|| {
+        let tied = lock_thread();
+        util::set_processors(&rt, 4);
+        let another = spawn(|| drop(lock_thread())).join().unwrap_err();
+        assert!(panic_text(&*another).contains("max_threads"));
+        let (to_main, from_others) = unbounded();
+        for i in 0..100 {
+            let to_main = to_main.clone();
+            spawn(move || {
+                sleep(Duration::from_millis(i % 3));
+                echo();
+                to_main.send(i).unwrap();
+            });
+        }
+        let sum: u64 = (0..100).map(|_| from_others.recv().unwrap()).sum();
+        assert_eq!(sum, 4950);
+        util::set_processors(&rt, 1);
+        assert_eq!(spawn(|| 3).join().unwrap(), 3);
+        drop(tied);
+    });
+}
+
 /// The thread that called `run` ends with its goroutine, as any other, and runs none any more.
 #[test]
 fn a_first_thread_that_ends_makes_room_for_another() {

@@ -631,6 +631,40 @@ pub(crate) fn set_nofile_limit(soft: u64) {
     assert_eq!(r, 0, "{}", io::Error::last_os_error());
 }
 
+/// No thread of the process can start another one, until [`grant_threads`]. The limit does not bind root, so the process
+/// is another user's from here on.
+pub(crate) fn refuse_threads() {
+    const NOBODY: libc::uid_t = 65534;
+    set_thread_limit(|limit| limit.rlim_cur = 1);
+    // SAFETY: the calls take plain numbers.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setuid(NOBODY), 0);
+        }
+    }
+    let thread = std::thread::Builder::new().spawn(|| ());
+    assert_eq!(thread.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+/// Threads can be started again.
+pub(crate) fn grant_threads() {
+    set_thread_limit(|limit| limit.rlim_cur = limit.rlim_max);
+}
+
+fn set_thread_limit(change: impl FnOnce(&mut libc::rlimit)) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limit is a valid structure that the call may write.
+    let r = unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &mut limit) };
+    assert_eq!(r, 0);
+    change(&mut limit);
+    // SAFETY: the limit is a valid structure.
+    let r = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) };
+    assert_eq!(r, 0);
+}
+
 /// The text of a panic.
 pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> &str {
     payload

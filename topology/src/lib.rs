@@ -46,6 +46,14 @@
 //! | `json` | with `cli` | serde's traits for all values, [`Topology::to_json`], [`Topology::from_json`], [`live::Live::read`]. |
 //! | `render` | with `cli` | The modules `render`, which writes text and pictures, and `measure`. Adds no crate. |
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/TOPOLOGY.md")]
+struct Page;
+
 mod affinity;
 mod cgroup;
 mod cpulist;

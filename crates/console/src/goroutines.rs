@@ -82,15 +82,12 @@ pub(crate) fn one_by_one(mut dump: Dump, limit: usize, most: usize) -> String {
         most,
     };
     let is_whole = write!(out, "{dump}").is_ok();
-    // The text begins with the name of the runtime, which may have anything in it.
-    let entries = dump.runtime.len().min(out.text.len());
     if !is_whole {
         // The last entry is not whole.
-        let end = out.text[entries..].rfind(ENTRY);
-        out.text.truncate(end.map_or(0, |at| entries + at + 1));
+        let end = out.text.rfind(ENTRY);
+        out.text.truncate(end.map_or(0, |at| at + 1));
     }
-    let shown = out.text.get(entries..).unwrap_or_default();
-    let n_shown = shown.matches(ENTRY).count();
+    let n_shown = out.text.matches(ENTRY).count();
     out.text + &left_out(total - n_shown, "goroutines")
 }
 

@@ -13,7 +13,8 @@ pub(crate) fn quoted(text: &str) -> String {
                 out.push(c);
             }
             // `<` would end a script; the two separators end a line of JavaScript.
-            c if c < ' ' || matches!(c, '<' | '\u{2028}' | '\u{2029}') => {
+            // Control characters also mean something to a terminal.
+            c if c.is_control() || matches!(c, '<' | '\u{2028}' | '\u{2029}') => {
                 // Writing to a string cannot fail.
                 let _ = write!(out, "\\u{:04x}", c as u32);
             }
@@ -44,7 +45,7 @@ mod tests {
         for text in [
             "",
             "plain",
-            "a\"b\\c\n\t\u{1}",
+            "a\"b\\c\n\t\u{1}\u{7f}\u{9b}",
             "</script>",
             "\u{2028}ü\u{1f600}",
         ] {
@@ -52,6 +53,7 @@ mod tests {
             assert_eq!(read, text);
         }
         assert!(!quoted("</script>").contains('<'));
+        assert!(!quoted("\u{1b}\u{7f}\u{9b}").contains(char::is_control));
         assert_eq!(array(["1".to_owned(), quoted_or_null(None)]), "[1,null]");
     }
 }

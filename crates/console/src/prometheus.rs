@@ -160,6 +160,8 @@ impl fmt::Display for Escaped<'_> {
                 '\\' => f.write_str("\\\\")?,
                 '"' => f.write_str("\\\"")?,
                 '\n' => f.write_str("\\n")?,
+                // The format would take them as they are, and so would a terminal.
+                c if c.is_control() => write!(f, "\\\\x{:02x}", u32::from(c))?,
                 c => f.write_char(c)?,
             }
         }

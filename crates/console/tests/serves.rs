@@ -192,7 +192,7 @@ fn metrics_are_in_the_format_of_prometheus() {
     let (server, addr) = console(&rt);
     let (before, after) = rt.run(|| {
         let before = blocking(|| get(addr, "/metrics"));
-        let labelled = task::Builder::new().label("a \"label\"\n").spawn(|| {
+        let labelled = task::Builder::new().label("a \"label\"\n\u{1b}").spawn(|| {
             for _ in 0..100 {
                 spawn(|| ()).join().unwrap();
             }
@@ -209,7 +209,9 @@ fn metrics_are_in_the_format_of_prometheus() {
     }
     let text = after.text();
     assert!(text.contains("windlass_info{runtime=\"sh\\\"own\\\\\",poller="));
-    assert!(text.contains("windlass_label_spawned_total{label=\"a \\\"label\\\"\\n\"} 101\n"));
+    assert!(
+        text.contains("windlass_label_spawned_total{label=\"a \\\"label\\\"\\n\\\\x1b\"} 101\n")
+    );
     assert_eq!(value(text, "windlass_goroutines"), 1.0);
     assert_eq!(value(text, "windlass_processors"), 2.0);
     assert!(value(text, "windlass_run_slice_seconds_count") >= 100.0);

@@ -1,13 +1,14 @@
 //! Signals: alternate stacks for Ms, the SIGSEGV and SIGQUIT handlers, raw writes.
 #![allow(unsafe_code)]
 
-use std::io;
+use std::io::{self, ErrorKind::Interrupted, ErrorKind::WouldBlock};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::errno::cvt;
+use super::errno::{cvt, cvt_len};
 use super::futex;
 use super::mmap;
+use super::raw;
 
 /// The size of an M's signal stack. The report only formats numbers, but handlers that ours calls
 /// may print a backtrace.
@@ -181,17 +182,59 @@ pub fn on_alternate_stack<T>(
     Ok(registered)
 }
 
-/// Writes bytes to stderr. Usable in a signal handler: takes no lock and does not allocate.
+/// How often [`write_stderr`] waits for room, and for how long each time.
+const STDERR_WAITS: usize = 10;
+static STDERR_WAIT: libc::timespec = libc::timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
+
+/// Writes bytes to stderr. Where there is no room for 100 ms (a pipe that nobody reads, a stopped terminal), the rest is
+/// lost, and then what has no room in 10 ms, until some has. So whoever reports can be waited for. Usable in a signal
+/// handler: takes no lock and does not allocate.
 pub fn write_stderr(mut bytes: &[u8]) {
-    while !bytes.is_empty() {
-        // SAFETY: write is async-signal-safe and the slice is valid.
-        let n = unsafe { super::raw::write(2, bytes.as_ptr().cast(), bytes.len()) };
-        match usize::try_from(n) {
-            Ok(n) if n > 0 => bytes = &bytes[n..],
-            _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+    /// Whether the last bytes were lost. Ordering: relaxed, a hint.
+    static LOST: AtomicBool = AtomicBool::new(false);
+    let mut n_waits = if LOST.load(Ordering::Relaxed) {
+        1
+    } else {
+        STDERR_WAITS
+    };
+    while !bytes.is_empty() && n_waits > 0 {
+        match write_where_room(bytes) {
+            Ok(n) if n > 0 => (bytes, n_waits) = (&bytes[n..], STDERR_WAITS),
+            Err(e) if matches!(e.kind(), WouldBlock | Interrupted) => n_waits -= 1,
             // A failure cannot be reported.
             _ => return,
         }
+    }
+    LOST.store(!bytes.is_empty(), Ordering::Relaxed);
+}
+
+/// Writes a part of the bytes to stderr when there is room for it, else fails with `WouldBlock`.
+fn write_where_room(bytes: &[u8]) -> io::Result<usize> {
+    let mut stderr = libc::pollfd {
+        fd: 2,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one valid entry and a valid time.
+    if cvt(unsafe { raw::ppoll(&raw mut stderr, 1, &raw const STDERR_WAIT) })? == 0 {
+        return Err(WouldBlock.into());
+    }
+    // Then a pipe has room for this many. Another thread may be faster, which the first call bears, on files that know it.
+    let n = bytes.len().min(libc::PIPE_BUF);
+    let part = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: n,
+    };
+    // SAFETY: both calls are async-signal-safe and read the bytes of a valid slice.
+    match cvt_len(unsafe { raw::pwritev2(2, &raw const part, 1, -1, libc::RWF_NOWAIT) }) {
+        Err(e) if !matches!(e.kind(), WouldBlock | Interrupted) => {
+            // SAFETY: as above.
+            cvt_len(unsafe { raw::write(2, bytes.as_ptr().cast(), n) })
+        }
+        known => known,
     }
 }
 

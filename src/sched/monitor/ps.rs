@@ -12,7 +12,7 @@
 
 use super::due_work::{self, Help, PollerView, RetakeDelay, View};
 use super::p_record::PRecord;
-use super::retake::{self, UnownedPs, has_thread_for_p, owner_of};
+use super::retake::{self, UnownedPs, may_take, owner_of};
 use super::stall::Stalls;
 use super::stragglers::Stragglers;
 use crate::loom::Ordering;
@@ -178,7 +178,7 @@ impl<'a> Ps<'a> {
 
     /// Handles a P in a blocking section. If the P has work, it is retaken when it was in the same
     /// section in the last round, or when its goroutine has gone from one section to the next for
-    /// 10 ms; without a thread for it, that goroutine is asked to yield. Without work it is retaken after 10 ms, so
+    /// 10 ms; where it may not be taken, that goroutine is asked to yield. Without work it is retaken after 10 ms, so
     /// that it becomes idle.
     fn retake_section(&mut self, p: &'a P, m_id: u64, is_new: bool, is_hog: bool, now_ns: u64) {
         let sched = self.sched;
@@ -190,8 +190,8 @@ impl<'a> Ps<'a> {
             (false, true) => !is_new || is_hog,
             (false, false) => for_ns >= ladder::HOG_NS,
         };
-        let may_take = is_due && (m_id == LEFT || has_thread_for_p(sched));
-        if may_take && retake::retake_syscall(p, m_id) {
+        let is_taken = is_due && (m_id == LEFT || may_take(sched, p, now_ns));
+        if is_taken && retake::retake_syscall(p, m_id) {
             p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
             sched.trace_other(EventKind::RetakeSection, Some(p), None);
             self.unowned.hand_on(p);
@@ -203,7 +203,7 @@ impl<'a> Ps<'a> {
         }
         // Without a thread for the P, sysmon is woken when there is one. A section that has just begun is no
         // reason to hurry: it may be one of many.
-        self.found.is_busy |= wanted && may_take;
+        self.found.is_busy |= wanted && is_taken;
     }
 
     /// Helps the goroutines whose timer is due at `p`, or for which its poller has something, if
@@ -295,7 +295,7 @@ impl<'a> Ps<'a> {
             return false;
         };
         let wanted = is_due || p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
-        if !wanted || !retake::retake_running(m, p, has_thread_for_p(sched)) {
+        if !wanted || !retake::retake_running(m, p, may_take(sched, p, now_ns)) {
             return false;
         }
         let record = &mut self.records[p.idx];

@@ -22,6 +22,7 @@
 
 use super::resize;
 use crate::loom::Ordering;
+use crate::loom::native::atomic::AtomicBool;
 use crate::sched::proc::leave;
 use crate::sched::proc::spare::give_to_spare;
 use crate::sched::proc::threads::start_m;
@@ -66,8 +67,28 @@ pub(crate) fn retake_running(m: &Carrier, p: &P, may_take: bool) -> bool {
     may_take && m.sched().membarrier && m.words().take(p, || membarrier().is_ok())
 }
 
+/// Whether `p` may be taken from an M that does not serve it: there is a thread for it, or it has something that the M
+/// of another P can do (`share_left`, `call_ms`).
+pub(crate) fn may_take(sched: &Sched, p: &P, now_ns: u64) -> bool {
+    has_thread_for_p(sched) || has_due_work(p, now_ns) && has_heir(sched, p)
+}
+
+fn has_due_work(p: &P, now_ns: u64) -> bool {
+    !p.runq.is_empty() || p.timers.next_ns() <= now_ns || has_news(p)
+}
+
+fn has_heir(sched: &Sched, p: &P) -> bool {
+    let is_heir = |other: &P| other.idx != p.idx && is_served(other);
+    sched.ps_in_use().any(is_heir)
+}
+
+/// Whether a P has an M, which is in no blocking section.
+fn is_served(p: &P) -> bool {
+    !p.owner().is_null() && p.syscall.load(Ordering::Relaxed) == 0
+}
+
 /// Whether there is a thread for one more P. If not, sysmon is woken as soon as there is one.
-pub(crate) fn has_thread_for_p(sched: &Sched) -> bool {
+fn has_thread_for_p(sched: &Sched) -> bool {
     let may_start = || sched.n_ms.load(Ordering::Relaxed) < sched.config.max_threads;
     if may_start() {
         return true;
@@ -125,6 +146,8 @@ impl<'a> UnownedPs<'a> {
     /// or a thread that becomes free just then would go to one without work. Sysmon comes again for that thread.
     pub(crate) fn give_all(&mut self) {
         let sched = self.sched;
+        // An M that gets its P now is not to give it up at once.
+        set_call(&sched.sysmon.calls_busy_m, false);
         self.ps.sort_by_key(|p| (!has_news(p), !p.has_work()));
         let mut has_thread = true;
         self.ps.retain(|p| {
@@ -141,7 +164,7 @@ impl<'a> UnownedPs<'a> {
         let sched = self.sched;
         let has_any = |p: &&&P| !p.runq.is_empty() || p.timers.next_ns() != NEVER;
         for p in self.ps.iter().filter(has_any) {
-            if let Some(heir) = sched.ps_in_use().find(|p| !p.owner().is_null()) {
+            if let Some(heir) = sched.ps_in_use().find(|p| is_served(p)) {
                 resize::hand_over(sched, p, heir);
                 wake::wake_sleeper(sched, heir);
                 wake::wake_in(sched, sched.live_node(p.node_idx), None);
@@ -150,20 +173,27 @@ impl<'a> UnownedPs<'a> {
     }
 
     /// Wakes the M of an idle P if the poller of one that is left has something: it finds nothing to run, and
-    /// becomes a spare (`leave::is_called`). Repeated in each round.
+    /// becomes a spare (`leave::is_called`). Where no M is idle, a busy one does that (`leave::is_called_away`); this
+    /// moves what its P has to others. Repeated in each round.
     fn call_ms(&self) {
         let sched = self.sched;
         let calls = self.ps.iter().any(|p| has_news(p));
-        if calls || sched.sysmon.calls_ms.load(Ordering::Relaxed) {
-            sched.sysmon.calls_ms.store(calls, Ordering::Relaxed);
-        }
+        set_call(&sched.sysmon.calls_ms, calls);
         let may_come = |p: &&P| {
             let is_idle = sched.node_of(p).idle.is_idle(p.at_in_node);
             is_idle && owner_of(p).is_some_and(|m| !m.is_locked())
         };
-        if calls && let Some(p) = sched.ps_in_use().find(may_come) {
-            wake::wake_sleeper(sched, p);
+        match sched.ps_in_use().find(may_come) {
+            Some(p) if calls => wake::wake_sleeper(sched, p),
+            idle => set_call(&sched.sysmon.calls_busy_m, calls && idle.is_none()),
         }
+    }
+}
+
+/// Sets whether Ms are called. Writes only what changes: all Ms read it.
+fn set_call(call: &AtomicBool, calls: bool) {
+    if call.load(Ordering::Relaxed) != calls {
+        call.store(calls, Ordering::Relaxed);
     }
 }
 

@@ -34,6 +34,7 @@ use super::stall::Stalls;
 use super::world;
 use crate::loom::Ordering;
 use crate::sched::proc::run::AbortOnUnwind;
+use crate::sched::proc::threads::warn_once;
 use crate::sched::types::debug_hooks::DebugHooks;
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
@@ -197,7 +198,9 @@ impl Sysmon<'_> {
     fn serve_threads(&mut self) {
         let sched = self.sched;
         self.ps.unowned.give_all();
-        sched.offload.start_wanted();
+        if let Err(e) = sched.offload.start_wanted() {
+            warn_once(sched, &format!("the kernel refuses another thread ({e})"));
+        }
         if sched.n_retired.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -294,7 +297,8 @@ impl Sysmon<'_> {
 
     /// Whether sysmon may sleep until a P stops being idle.
     fn may_sleep(&self) -> bool {
-        self.pace.is_slowest() && self.ps.look_at_ns() == NEVER && self.all_idle()
+        let is_served = self.ps.look_at_ns() == NEVER && !self.sched.offload.awaits_thread();
+        self.pace.is_slowest() && is_served && self.all_idle()
     }
 
     /// Sleeps until a P stops being idle, the run ends, or a duty that does not need goroutines is due. Status lines

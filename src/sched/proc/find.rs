@@ -14,7 +14,7 @@
 
 use super::check_ring::{check_ring, finish_or_dispatch};
 use super::due_timers::run_timers_of;
-use super::leave::is_called;
+use super::leave::{is_called, is_called_away};
 use super::node_batch::{take_any_batch, take_batch};
 use super::remote;
 use super::sleep::{sleep, stop_spinning};
@@ -54,7 +54,7 @@ fn find_runnable(m: &M) -> Option<GRef> {
     loop {
         let pace = &p.local.pace;
         if !pace.count_dispatch() {
-            if p.status.has_request() {
+            if p.status.has_request() || is_called_away(m) {
                 return None;
             }
             if let Some(g) = tick::measure(m, p) {

@@ -1,5 +1,5 @@
 //! How an M serves a request to its P: it waits while the world is stopped, retires a P that
-//! leaves, and gives up a P with nothing to run if another needs a thread.
+//! leaves, and gives up a P with nothing to run if another needs a thread, or one with goroutines if no M is idle.
 
 use super::sleep::stop_spinning;
 use crate::g::list::GList;
@@ -20,7 +20,7 @@ pub(crate) fn serve_request(m: &M) {
     p.status.wait_while_stopped();
     if p.status.is_leaving() {
         leave(m, p);
-    } else if is_called(m, p) {
+    } else if is_called(m, p) || is_called_away(m) && answer_call(m) {
         p.poller.flush();
         leave_to_sysmon(m, p);
     }
@@ -29,6 +29,19 @@ pub(crate) fn serve_request(m: &M) {
 /// Whether `m` is to give up its P, which has nothing to run, because another P needs a thread.
 pub(crate) fn is_called(m: &M, p: &P) -> bool {
     m.sched().sysmon.calls_ms.load(Ordering::Relaxed) && p.runq.is_empty() && !m.is_locked()
+}
+
+/// Whether an M with goroutines to run is to give up its P, because another P needs a thread and no M is idle.
+#[inline]
+pub(crate) fn is_called_away(m: &M) -> bool {
+    let is_called = m.sched().sysmon.calls_busy_m.load(Ordering::Relaxed);
+    is_called && !m.is_locked() && !m.handed_work.is_there()
+}
+
+/// Whether `m` is the first to answer.
+fn answer_call(m: &M) -> bool {
+    let call = &m.sched().sysmon.calls_busy_m;
+    call.swap(false, Ordering::Relaxed)
 }
 
 /// Gives up the P of `m`. Sysmon finds it in a blocking section from which no M returns, and retakes it at once,

@@ -27,6 +27,7 @@ use crate::sched::wait::wake;
 use crate::sys::clock;
 use crate::sys::errno;
 use crate::sys::sched as threads;
+use crate::sys::signal;
 
 /// Minimum time between two lines about goroutines that cannot start.
 const FAILED_STARTS_EVERY_NS: u64 = 1_000_000_000;
@@ -50,7 +51,7 @@ pub(crate) struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
-        crate::sys::signal::write_stderr(b"windlass: the scheduler panicked; aborting\n");
+        signal::write_stderr(b"windlass: the scheduler panicked; aborting\n");
         std::process::abort();
     }
 }
@@ -269,16 +270,15 @@ fn give_stack(m: &M, stack: Stack) {
 /// Ends a goroutine for which there is no stack. Its joiner gets the reason. Stderr gets at most
 /// one line a second: without memory, goroutines fail by the thousand.
 #[cold]
-#[allow(clippy::print_stderr, reason = "as a panic would be printed")]
 fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     let failed = &m.sched().failed_starts;
-    match failed.admit(clock::now_ns(), FAILED_STARTS_EVERY_NS) {
-        None => {}
-        Some(0) => eprintln!("windlass: goroutine {} cannot start: {e}", g.id()),
-        Some(n) => eprintln!(
-            "windlass: goroutine {} cannot start: {e} ({n} more since the last such line)",
-            g.id()
-        ),
+    if let Some(n_left_out) = failed.admit(clock::now_ns(), FAILED_STARTS_EVERY_NS) {
+        let more = match n_left_out {
+            0 => String::new(),
+            n => format!(" ({n} more since the last such line)"),
+        };
+        let line = format!("windlass: goroutine {} cannot start: {e}{more}\n", g.id());
+        signal::write_stderr(line.as_bytes());
     }
     g.status.set_running();
     handoff::as_outsider(m, || {
@@ -296,11 +296,11 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
 }
 
 /// At the end of a run: reports goroutines that could not start and that no line has counted.
-#[allow(clippy::print_stderr, reason = "as for the first of them")]
 pub(crate) fn tell_of_failed_starts(sched: &Sched) {
     let n = sched.failed_starts.take_left_out();
     if n > 0 {
-        eprintln!("windlass: {n} more goroutines could not start");
+        let line = format!("windlass: {n} more goroutines could not start\n");
+        signal::write_stderr(line.as_bytes());
     }
 }
 

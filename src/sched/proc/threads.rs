@@ -10,7 +10,7 @@ use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sys::clock;
 use crate::sys::sched as threads;
-use crate::sys::signal::AltStack;
+use crate::sys::signal::{self, AltStack};
 
 /// Starts a thread for `p`. `false` at the limit, or when the kernel refuses a thread.
 pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
@@ -72,13 +72,14 @@ fn retire_m(sched: &Sched, m: &M) {
     sched.ms.lock().retired.push(m);
 }
 
-#[allow(clippy::print_stderr, reason = "the one way to tell, once per runtime")]
-fn warn_once(sched: &Sched, why: &str) {
+/// Reports on stderr that there are too few threads, once per runtime.
+pub(crate) fn warn_once(sched: &Sched, why: &str) {
     if !sched.warned_threads.swap(true, Ordering::Relaxed) {
-        eprintln!(
-            "windlass: {why}: goroutines behind a blocking call or a locked thread wait for it; raise \
-             Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)"
+        let line = format!(
+            "windlass: {why}: goroutines behind a blocking call, an offloaded one or a locked thread wait \
+             for it; raise Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)\n"
         );
+        signal::write_stderr(line.as_bytes());
     }
 }
 

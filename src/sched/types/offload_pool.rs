@@ -48,8 +48,8 @@ pub(crate) struct Offload {
     mask: Mutex<Option<affinity::Mask>>,
     pool: Mutex<JobQueue>,
     wake: Condvar,
-    /// A goroutine that has locked its thread needs a pool thread, which must not be started by
-    /// that thread. Ordering: relaxed, a hint; sysmon's note makes it visible.
+    /// Jobs wait for a thread that sysmon is to start: the kernel has refused one, or a goroutine has locked its
+    /// thread, which then must not start any. Ordering: relaxed, a hint; sysmon's note makes it visible.
     wanted: AtomicBool,
 }
 
@@ -102,19 +102,20 @@ impl Offload {
             .closing = false;
     }
 
-    /// Queues a job and makes sure that a thread will run it. `Err` gives it back
-    /// if there is no thread and none can be started.
+    /// Queues a job and makes sure that a thread will run it: sysmon starts one where this thread may not, and tries
+    /// again where the kernel refuses. `Err` gives the job back if there is no thread and the kernel refuses one.
     pub(crate) fn submit(&'static self, job: Job, m: &Carrier) -> Result<(), Job> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let more = pool.n_idle <= pool.n_jobs && pool.threads.len() < MAX_THREADS;
-        if more && !m.is_locked() && self.start(&mut pool).is_err() && pool.threads.is_empty() {
+        let is_refused = more && !m.is_locked() && self.start(&mut pool).is_err();
+        if is_refused && pool.threads.is_empty() {
             return Err(job);
         }
         pool.n_jobs += 1;
         self.jobs.push(job);
         drop(pool);
         self.wake.notify_one();
-        if more && m.is_locked() {
+        if is_refused || more && m.is_locked() {
             self.wanted.store(true, Ordering::Relaxed);
             m.sched().sysmon.note.wake();
         }
@@ -153,21 +154,28 @@ impl Offload {
         Ok(())
     }
 
-    /// Called by sysmon: starts threads for goroutines that have locked their own. Tried again
-    /// later if the kernel refuses.
-    pub(crate) fn start_wanted(&self) {
-        if !self.wanted.swap(false, Ordering::Relaxed) {
-            return;
+    /// Whether jobs wait for sysmon to start a thread.
+    pub(crate) fn awaits_thread(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Called by sysmon: starts the threads that jobs wait for.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses one, and it remains wanted.
+    pub(crate) fn start_wanted(&self) -> io::Result<()> {
+        if !self.awaits_thread() {
+            return Ok(());
         }
         // SAFETY: as in `offload`: the jobs' goroutines keep the run alive.
         let all: &'static Offload = unsafe { &*std::ptr::from_ref(self) };
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        for _ in pool.n_idle..pool.n_jobs {
-            if pool.threads.len() < MAX_THREADS && all.start(&mut pool).is_err() {
-                self.wanted.store(true, Ordering::Relaxed);
-                return;
-            }
-        }
+        let n_missing = pool.n_jobs.saturating_sub(pool.n_idle);
+        let n_room = MAX_THREADS.saturating_sub(pool.threads.len());
+        let started = (0..n_missing.min(n_room)).try_for_each(|_| all.start(&mut pool));
+        self.wanted.store(started.is_err(), Ordering::Relaxed);
+        started
     }
 
     fn work(&self) {

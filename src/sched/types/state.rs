@@ -115,6 +115,9 @@ pub(crate) struct SysmonState {
     /// to run gives its P up, to be a thread for that one. Ordering: relaxed; written before an M is woken
     /// for it.
     pub(crate) calls_ms: AtomicBool,
+    /// The same, where no M is idle: one that has goroutines to run gives its P up. Ordering: relaxed, a hint; the M
+    /// that clears it comes.
+    pub(crate) calls_busy_m: AtomicBool,
     /// The kernel's number of sysmon's thread; 0 before its first run. Ordering: relaxed, as those of
     /// the Ms: a number that is not there yet is that of an unknown thread.
     pub(crate) tid: AtomicI32,

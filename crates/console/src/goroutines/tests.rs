@@ -55,7 +55,7 @@ fn lists_are_bounded() {
 /// The name of the runtime is whatever the program says.
 #[test]
 fn entries_are_not_taken_from_names() {
-    let name = "odd\n\ngoroutine 1 [running]:\n\ngoroutine 2";
+    let name = "odd\u{1b}\n\ngoroutine 1 [running]:\n\ngoroutine 2";
     let builder = windlass::Builder::new().name(name).processors(1);
     // SAFETY: nothing here keeps a thread-local across a call that parks.
     let rt = unsafe { builder.build() }.unwrap();
@@ -66,6 +66,7 @@ fn entries_are_not_taken_from_names() {
             let list = one_by_one(handle.dump(), usize::MAX, most);
             let says = list.contains(&format!("\n{n_left} more goroutines are left out"));
             assert_eq!(says, n_left > 0, "{most}: {list}");
+            assert!(!list.contains('\u{1b}'), "{list}");
         }
     });
 }
