@@ -183,7 +183,9 @@ impl Raw {
         let buf = &mut buf[..len];
         match (self.kind, self.goroutine()) {
             (kind, g) if kind.is_stream() && !buf.is_empty() => {
-                self.read_ring(g, buf, HERE, deadline_ns)
+                let request = self.read_request(buf, HERE);
+                // SAFETY: the buffer is borrowed by the caller until this returns.
+                unsafe { self.run(g, request, deadline_ns) }
             }
             (Kind::Cached, Some(g)) if !self.file.is_remote => {
                 self.read_cursor(g, buf, deadline_ns)
@@ -198,7 +200,7 @@ impl Raw {
             Ok(n) => return Ok(n),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let at = (&*self.file).stream_position()?;
-                match self.read_ring(Some(g), buf, at, deadline_ns) {
+                match self.read_ring(g, buf, at, deadline_ns) {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
                     // The `read` below reports any other error.
                     _ => {}
@@ -219,19 +221,23 @@ impl Raw {
 
     fn read_ring(
         &self,
-        g: Option<GRef>,
+        g: GRef,
         buf: &mut [u8],
         offset: u64,
         deadline_ns: u64,
     ) -> io::Result<usize> {
+        let request = self.read_request(buf, offset);
+        // SAFETY: the buffer is borrowed by the caller until this returns.
+        unsafe { self.run(Some(g), request, deadline_ns) }
+    }
+
+    fn read_request(&self, buf: &mut [u8], offset: u64) -> Request {
         let (at, len) = (buf.as_mut_ptr(), buf.len() as u32);
-        let request = Request::Read {
+        Request::Read {
             fd: self.fd(),
             bufs: Buffers::One { at, len },
             offset,
-        };
-        // SAFETY: the buffer is borrowed by the caller until this returns.
-        unsafe { self.run(g, request, deadline_ns) }
+        }
     }
 
     pub(super) fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -245,7 +251,7 @@ impl Raw {
             (Kind::Cached, Some(g)) if valid && !self.file.is_remote => {
                 self.read_at_cached(g, buf, offset, deadline_ns)
             }
-            (Kind::Direct, g @ Some(_)) if valid => self.read_ring(g, buf, offset, deadline_ns),
+            (Kind::Direct, Some(g)) if valid => self.read_ring(g, buf, offset, deadline_ns),
             // A stream with positions (a device) does not wait; on a pipe the call is an error.
             _ => self.call(|| self.file.read_at(buf, offset)),
         }
@@ -261,18 +267,18 @@ impl Raw {
         let cold = self.cold_reads.load(Ordering::Relaxed);
         if cold > 0 {
             self.cold_reads.store(cold - 1, Ordering::Relaxed);
-            return self.read_ring(Some(g), buf, offset, deadline_ns);
+            return self.read_ring(g, buf, offset, deadline_ns);
         }
         match self.look_in_cache(buf, Some(offset)) {
             Ok(n) if n == 0 || n == buf.len() => Ok(n),
             // A short read: at the end of the file, or at the end of the cached data.
             Ok(n) => {
-                let rest = self.read_ring(Some(g), &mut buf[n..], offset + n as u64, deadline_ns);
+                let rest = self.read_ring(g, &mut buf[n..], offset + n as u64, deadline_ns);
                 Ok(n + rest.unwrap_or(0))
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 self.cold_reads.store(COLD_READS, Ordering::Relaxed);
-                self.read_ring(Some(g), buf, offset, deadline_ns)
+                self.read_ring(g, buf, offset, deadline_ns)
             }
             Err(_) => self.call(|| self.file.read_at(buf, offset)),
         }
