@@ -36,7 +36,7 @@ scale-check: setup ## does a simulated machine give the same numbers twice, and 
 	$(call run_twin,--check)
 	$(call run_twin,--known)
 
-# Hours, if all are run: each mutant compiles the library for each kind of checker that does not find it.
+# An hour or two, if all are run. All are in one build for each kind of checker.
 mutants: setup ## which checker finds each small fault that is put in (MUTANTS="runq waitq" chooses)
 	$(CARGO) run -q -p windlass-mutants -- $(MUTANTS)
 
