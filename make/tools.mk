@@ -39,7 +39,7 @@ scale-known: setup ## do results of others come out on a simulated machine?
 scale-check: setup ## short runs on simulated machines: is a line written by more CPUs than on record? (SCALE=--update records)
 	RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-scale --target-dir $(TARGET_DIR)/explore -- --check $(SCALE)
 
-# Hours, if all are run: each mutant compiles the library for each kind of checker that does not find it.
+# An hour or two, if all are run. All are in one build for each kind of checker.
 mutants: setup ## which checker finds each small fault that is put in (MUTANTS="runq waitq" chooses)
 	$(CARGO) run -q -p windlass-mutants -- $(MUTANTS)
 

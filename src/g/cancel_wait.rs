@@ -59,8 +59,9 @@ impl CancelFlag {
     }
 
     /// The canceller's steps 2 and 3: returns the wait to end, if any.
-    pub(crate) fn wait_to_cancel(&self, status: &Status) -> Option<Snapshot> {
-        let now = status.load();
+    #[inline]
+    pub(crate) fn wait_to_cancel(&self, status: impl FnOnce() -> Snapshot) -> Option<Snapshot> {
+        let now = status();
         let waits = now.is_cancellable() && Status::wait_of(now).is_some();
         (waits && self.0.load(Ordering::SeqCst) & MASKED == 0).then_some(now)
     }
@@ -392,6 +393,7 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::g::status::{Reason, WaitId, Why};
 
     #[test]
     fn the_earliest_deadline_counts_up_to_a_shield() {
@@ -415,20 +417,42 @@ mod tests {
         assert!(outer.was_late() && inner.was_late());
     }
 
-    #[test]
-    fn a_masked_word_lets_waits_be() {
+    fn running() -> Status {
         let status = Status::new();
         status.set_new();
         status.set_runnable();
         status.set_running();
-        let why = crate::g::status::Why::cancellable(crate::g::status::Reason::Sleep, true);
-        let wait = status.set_waiting(why, 0);
+        status
+    }
+
+    fn sleeps(status: &Status) -> WaitId {
+        status.set_waiting(Why::cancellable(Reason::Sleep, true), 0)
+    }
+
+    #[test]
+    fn a_shield_counts_that_is_entered_before_the_wait() {
+        let (status, word) = (running(), CancelFlag::new());
+        word.set();
+        let wait = word.wait_to_cancel(|| {
+            word.mask();
+            sleeps(&status);
+            status.load()
+        });
+        assert!(wait.is_none());
+    }
+
+    #[test]
+    fn a_masked_word_lets_waits_be() {
+        let status = running();
+        let wait = sleeps(&status);
         let word = CancelFlag::new();
         word.mask();
         word.set();
-        assert!(word.wait_to_cancel(&status).is_none());
+        assert!(word.wait_to_cancel(|| status.load()).is_none());
         word.unmask();
-        let found = word.wait_to_cancel(&status).and_then(Status::wait_of);
+        let found = word
+            .wait_to_cancel(|| status.load())
+            .and_then(Status::wait_of);
         assert_eq!(found, Some(wait));
     }
 

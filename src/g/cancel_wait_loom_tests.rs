@@ -30,7 +30,7 @@ impl Model {
         self.word.set();
         let wait = self
             .word
-            .wait_to_cancel(&self.status)
+            .wait_to_cancel(|| self.status.load())
             .and_then(Status::wait_of);
         let woke = wait.is_some_and(|wait| self.status.wake(wait));
         self.n_queued.fetch_add(u32::from(woke), Ordering::SeqCst);

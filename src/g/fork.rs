@@ -23,7 +23,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use super::cancel_wait::ScopeChain;
-use crate::loom::native::atomic::AtomicPtr;
+use crate::loom::AtomicPtr;
 
 /// The links of a list's members, and of its head.
 #[derive(Debug)]

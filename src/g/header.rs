@@ -176,7 +176,7 @@ pub(crate) struct Header {
     /// release), and readers confirm it by a CAS on the status.
     sched: AtomicPtr<()>,
     /// The goroutine that waits for the end: see `sched::wait::completion`.
-    pub(crate) join: AtomicPtr<()>,
+    pub(crate) join: crate::loom::AtomicPtr<()>,
     id: Cell<u64>,
     /// Its name and label, null for none. Ordering: release by the spawner, before the goroutine is
     /// queued; acquire by readers, which hold a reference.

@@ -30,6 +30,13 @@ pub(crate) use weaker::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 pub(crate) use native::atomic::Ordering;
 
+/// A cell whose accesses an atomic orders: loom reports those that are concurrent.
+#[cfg(loom)]
+pub(crate) use ::loom::cell::Cell;
+
+#[cfg(not(loom))]
+pub(crate) use std::cell::Cell;
+
 pub(crate) use native::thread;
 
 #[cfg(loom)]

@@ -170,6 +170,21 @@ fn those_who_wait_are_served_in_order() {
 }
 
 #[test]
+fn a_place_that_becomes_free_is_the_waiting_senders() {
+    let _guard = hang_guard();
+    let (s, r) = bounded(1);
+    s.send(1).unwrap();
+    let waits = {
+        let s = s.clone();
+        start_sleeper(move || s.send(2))
+    };
+    assert_eq!(r.recv(), Ok(1));
+    assert_eq!(s.try_send(3), Err(TrySendError::Full(3)));
+    waits.join().unwrap().unwrap();
+    assert_eq!(r.recv(), Ok(2));
+}
+
+#[test]
 fn the_numbers_of_a_channel() {
     let (s, r) = bounded(2);
     let numbers = |s: &Sender<_>, r: &Receiver<_>| {
@@ -537,6 +552,7 @@ crate::inside::tests! {
     every_message_has_one_receiver / 4,
     a_rendezvous_ends_when_both_have_come,
     those_who_wait_are_served_in_order: "it uses threads",
+    a_place_that_becomes_free_is_the_waiting_senders: "it uses threads",
     the_numbers_of_a_channel,
     a_channel_without_the_other_side,
     losing_the_other_side_ends_every_wait: "it uses threads",

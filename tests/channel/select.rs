@@ -321,6 +321,24 @@ fn a_choice_that_is_not_completed() {
     assert_eq!(r.try_recv(), Ok(1));
 }
 
+#[test]
+fn a_message_that_was_chosen_in_vain_goes_to_the_receiver_that_waits() {
+    run(1, || {
+        let (s, r) = bounded(1);
+        s.send(1).unwrap();
+        let mut select = Select::new();
+        select.recv(&r);
+        let chosen = select.select();
+        let waits = spawn({
+            let r = r.clone();
+            move || r.recv()
+        });
+        (0..10).for_each(|_| yield_now());
+        catch_unwind(AssertUnwindSafe(|| drop(chosen))).unwrap_err();
+        assert_eq!(waits.join().unwrap(), Ok(1));
+    });
+}
+
 /// A send that was selected and forgotten: a receiver that has met it waits until its deadline, and
 /// the channel serves others as before.
 #[test]
@@ -692,6 +710,7 @@ crate::inside::tests! {
     messages_are_made_when_they_are_sent,
     a_message_that_panics_while_it_is_made,
     a_choice_that_is_not_completed,
+    a_message_that_was_chosen_in_vain_goes_to_the_receiver_that_waits,
     a_choice_that_is_forgotten,
     a_choice_that_is_completed_late,
     the_wrong_end_is_refused,

@@ -7,8 +7,8 @@
 
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::util;
@@ -678,6 +678,17 @@ fn what_is_offloaded_waits_for_a_thread_no_longer_than_the_kernel_refuses_it() {
         assert!(!first.is_finished());
         gate.open();
         first.join().unwrap();
+    });
+}
+
+#[test]
+fn work_that_waits_on_its_thread_holds_up_no_other() {
+    run(2, || {
+        let both_run = Arc::new(Barrier::new(2));
+        let other = Arc::clone(&both_run);
+        let away = spawn(move || offload(|| _ = other.wait()));
+        offload(|| _ = both_run.wait());
+        away.join().unwrap();
     });
 }
 

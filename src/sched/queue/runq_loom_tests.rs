@@ -161,6 +161,36 @@ fn loom_two_thieves() {
     });
 }
 
+/// A thief frees the slots that it has claimed while another one may be at it: the owner fills them then. It pushes
+/// after the first thief has ended, so that both preemptions that loom tries are there for the thieves.
+#[test]
+fn loom_a_thief_frees_only_its_own_slots() {
+    models::run(|| {
+        let all = gs(CAPACITY as usize + 2);
+        let q = Arc::new(RunQueue::new());
+        let (first, more) = all.split_at(CAPACITY as usize);
+        for &g in first {
+            assert!(q.push(g).is_ok());
+        }
+        let [one, other] = [(); 2].map(|()| {
+            let q = Arc::clone(&q);
+            thread::spawn(move || {
+                let mut list = q.steal_list(1);
+                std::iter::from_fn(|| list.pop()).collect::<Vec<_>>()
+            })
+        });
+        let mut seen = one.join().unwrap();
+        for &g in more {
+            if let Err(mut over) = q.push(g) {
+                seen.extend(std::iter::from_fn(|| over.pop()));
+            }
+        }
+        seen.extend(other.join().unwrap());
+        drain(&q, &mut seen);
+        assert_each_once(seen, &all);
+    });
+}
+
 #[test]
 fn loom_overflow_against_steal() {
     models::run(|| {

@@ -90,7 +90,7 @@ pub(crate) fn end_wait(frame: &CancelScope, section: Option<&Section<'_>>) -> bo
         frame.word.wake_thread();
         return true;
     };
-    let Some(status) = frame.word.wait_to_cancel(&g.status) else {
+    let Some(status) = frame.word.wait_to_cancel(|| g.status.load()) else {
         return true;
     };
     let Some(wait) = Status::wait_of(status) else {

@@ -14,8 +14,6 @@
 //! |    if done: wait for setter's 3     |                                        |
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
-
 use super::park::{self, Caller};
 use super::points::{self, Cancelled};
 use super::sleep;
@@ -24,8 +22,7 @@ use super::wake;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId};
-use crate::loom::native::atomic::{AtomicPtr, AtomicU32, Ordering};
-use crate::loom::native::futex;
+use crate::loom::{self, AtomicPtr, AtomicU32, Cell, Ordering};
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sys::clock::{self, NEVER};
@@ -35,14 +32,96 @@ const NOTHING: *mut () = std::ptr::null_mut();
 const DONE: *mut () = std::ptr::without_provenance_mut(1);
 const DETACHED: *mut () = std::ptr::without_provenance_mut(2);
 
-/// The waiter, in the waiting frame.
+/// The waiter, in the waiting frame. All of it is in cells, as the frame may end while a commit that has published it
+/// still has the reference.
 struct CompletionWaiter {
-    g: Option<GRef>,
+    g: Cell<Option<GRef>>,
     wait: Cell<WaitId>,
     /// Whether the word may hold its address. Written by the commit before it publishes.
     published: Cell<bool>,
     /// 1 once the setter no longer accesses the waiter; the word a thread sleeps on.
     released: AtomicU32,
+}
+
+/// What the setter has read of a waiter, whose frame may be gone.
+struct Waiting {
+    g: Option<GRef>,
+    wait: WaitId,
+    released: *const AtomicU32,
+}
+
+impl Waiting {
+    /// The setter's step 4.
+    fn wake(self) {
+        match self.g {
+            Some(g) => _ = wake::wake(g, self.wait),
+            None => loom::futex_wake_one(self.released),
+        }
+    }
+}
+
+impl CompletionWaiter {
+    fn new(g: Option<GRef>) -> CompletionWaiter {
+        CompletionWaiter {
+            g: Cell::new(g),
+            wait: Cell::new(WaitId::default()),
+            published: Cell::new(false),
+            released: AtomicU32::new(0),
+        }
+    }
+
+    fn as_raw(&self) -> *mut () {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The waiter's step 1. `false` if the event has happened.
+    fn publish(&self, word: &AtomicPtr<()>) -> bool {
+        word.compare_exchange(NOTHING, self.as_raw(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// As [`CompletionWaiter::publish`], in the commit of a goroutine's park: with what the setter and the goroutine read.
+    fn publish_wait(&self, word: &AtomicPtr<()>, wait: WaitId) -> bool {
+        self.wait.set(wait);
+        self.published.set(true);
+        let is_published = self.publish(word);
+        if !is_published {
+            // Already done.
+            self.published.set(false);
+        }
+        is_published
+    }
+
+    /// The waiter's step 3. `false` if the setter has the address.
+    fn withdraw(&self, word: &AtomicPtr<()>) -> bool {
+        word.compare_exchange(self.as_raw(), NOTHING, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Ends the wait of a goroutine that goes on. Then its frame may end. `false` if it was woken without the event, because
+    /// the runtime ends or the deadline has passed.
+    fn is_over(&self, word: &AtomicPtr<()>) -> bool {
+        if !self.published.get() {
+            return true;
+        }
+        if self.withdraw(word) {
+            return false;
+        }
+        // The setter has the address, and the frame must stay until it is done with the waiter.
+        while self.released.load(Ordering::Acquire) == 0 {
+            loom::spin_loop();
+        }
+        true
+    }
+}
+
+/// Stands for the end of the frame: loom reports accesses that it does not follow.
+#[cfg(loom)]
+impl Drop for CompletionWaiter {
+    fn drop(&mut self) {
+        self.wait.set(WaitId::default());
+        self.published.set(false);
+    }
 }
 
 /// Whether the event has happened.
@@ -140,29 +219,10 @@ fn wait_parked(
     if may_cancel {
         points::cancel_point()?;
     }
-    let waiter = CompletionWaiter {
-        g: Some(g),
-        wait: Cell::new(WaitId::default()),
-        published: Cell::new(false),
-        released: AtomicU32::new(0),
-    };
-    let at = std::ptr::from_ref(&waiter).cast_mut().cast::<()>();
+    let waiter = CompletionWaiter::new(Some(g));
     let waiter_ref = &waiter;
-    let begin = move |_, wait, _: &M, is_done| {
-        if is_done {
-            return false;
-        }
-        waiter_ref.wait.set(wait);
-        waiter_ref.published.set(true);
-        let is_published = word
-            .compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok();
-        if !is_published {
-            // Already done.
-            waiter_ref.published.set(false);
-        }
-        is_published
-    };
+    let begin =
+        move |_, wait, _: &M, is_done: bool| !is_done && waiter_ref.publish_wait(word, wait);
     park::park_until::<false>(
         park::enter(),
         reason,
@@ -171,84 +231,76 @@ fn wait_parked(
         begin,
         || is_done(word),
     );
-    if !waiter.published.get() {
-        return Ok(());
+    if !waiter.is_over(word) && may_cancel {
+        return points::cancel_point();
     }
-    // Still published: woken without the event, because the runtime ends or the deadline has
-    // passed. If the CAS fails, the setter has the address, and the frame must stay until the
-    // setter is done with the waiter.
-    if word
-        .compare_exchange(at, NOTHING, Ordering::AcqRel, Ordering::Acquire)
-        .is_err()
-    {
-        while waiter.released.load(Ordering::Acquire) == 0 {
-            crate::loom::spin_loop();
-        }
-        return Ok(());
-    }
-    if may_cancel {
-        points::cancel_point()
-    } else {
-        Ok(())
-    }
+    Ok(())
 }
 
 fn wait_blocked(word: &AtomicPtr<()>, deadline_ns: u64) {
-    let waiter = CompletionWaiter {
-        g: None,
-        wait: Cell::new(WaitId::default()),
-        published: Cell::new(false),
-        released: AtomicU32::new(0),
-    };
-    let at = std::ptr::from_ref(&waiter).cast_mut().cast::<()>();
-    let withdraw = || {
-        word.compare_exchange(at, NOTHING, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-    };
-    if word
-        .compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire)
-        .is_ok()
-    {
-        while waiter.released.load(Ordering::Acquire) == 0 {
-            let left_ns = clock::left_ns(deadline_ns);
-            if left_ns == 0 && withdraw() {
-                return;
-            }
-            if turn::block_thread(deadline_ns) {
-                continue;
-            }
-            // If withdrawing failed, the setter is about to release the waiter.
-            futex::wait(&waiter.released, 0, left_ns);
+    let waiter = CompletionWaiter::new(None);
+    if !waiter.publish(word) {
+        return;
+    }
+    while waiter.released.load(Ordering::Acquire) == 0 {
+        let left_ns = clock::left_ns(deadline_ns);
+        if left_ns == 0 && waiter.withdraw(word) {
+            return;
         }
+        if turn::block_thread(deadline_ns) {
+            continue;
+        }
+        // If withdrawing failed, the setter is about to release the waiter.
+        loom::futex_wait(&waiter.released, 0, left_ns);
     }
 }
 
 /// Signals the event, and wakes the waiter. `true` if the event is detached: the caller then drops
 /// the outcome.
 pub(crate) fn set(word: &AtomicPtr<()>) -> bool {
+    match take_waiter(word) {
+        Ok(waiter) => {
+            // SAFETY: this caller has taken the waiter.
+            unsafe { release(waiter) }.wake();
+            false
+        }
+        Err(is_detached) => is_detached,
+    }
+}
+
+/// The setter's step 1.
+///
+/// # Errors
+///
+/// If there is no waiter: whether the event is detached.
+fn take_waiter(word: &AtomicPtr<()>) -> Result<*const CompletionWaiter, bool> {
     let before = word.swap(DONE, Ordering::AcqRel);
     chaos::pause(Point::Event);
-    if before == NOTHING || before == DONE {
-        return false;
+    match before {
+        waiter if waiter == NOTHING || waiter == DONE => Err(false),
+        waiter if waiter == DETACHED => Err(true),
+        waiter => Ok(waiter.cast()),
     }
-    if before == DETACHED {
-        return true;
-    }
-    let waiter = before.cast::<CompletionWaiter>();
+}
+
+/// The setter's steps 2 and 3.
+///
+/// # Safety
+///
+/// The waiter was taken out of the word, by this caller.
+unsafe fn release(waiter: *const CompletionWaiter) -> Waiting {
     // SAFETY: a published waiter stays on its frame until `released` is set below.
-    let (g, wait, released) = unsafe {
+    let waiting = unsafe {
         let w = &*waiter;
-        (w.g, w.wait.get(), &raw const w.released)
+        Waiting {
+            g: w.g.get(),
+            wait: w.wait.get(),
+            released: &raw const w.released,
+        }
     };
     // SAFETY: as above; this store is the last access to the waiter.
-    unsafe { (*released).store(1, Ordering::Release) };
-    match g {
-        Some(g) => {
-            wake::wake(g, wait);
-        }
-        None => futex::wake_one(released),
-    }
-    false
+    unsafe { (*waiting.released).store(1, Ordering::Release) };
+    waiting
 }
 
 /// Declares that there will be no waiter. `true` if the event has already happened: the caller then
@@ -257,3 +309,7 @@ pub(crate) fn detach(word: &AtomicPtr<()>) -> bool {
     word.compare_exchange(NOTHING, DETACHED, Ordering::AcqRel, Ordering::Acquire)
         .is_err()
 }
+
+#[cfg(all(test, any(loom, miri)))]
+#[path = "completion_loom_tests.rs"]
+mod loom_tests;

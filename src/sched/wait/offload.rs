@@ -12,7 +12,7 @@ use super::fork;
 use super::handoff;
 use super::park::{self, Caller};
 use crate::g::status::Reason;
-use crate::loom::native::atomic::AtomicPtr;
+use crate::loom::AtomicPtr;
 use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::types::offload_pool::{Job, Offload};

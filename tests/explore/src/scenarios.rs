@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use windlass::channel::{Sender, bounded, never, select, unbounded};
+use windlass::channel::{Select, Sender, bounded, never, select, unbounded};
 use windlass::context::Context;
 use windlass::explore::{Scenario, advance, draw, spawn_thread};
 use windlass::io::RecvBuf;
@@ -43,6 +43,8 @@ scenarios! {
     cancel_on_the_new_thread,
     /// A context, a deadline and a token end the same wait.
     cancel_or_deadline,
+    /// A context ends waits that nothing else would end.
+    cancelled_waits,
     /// An operation completes while its context and its deadline end it.
     cancel_or_completion,
     /// A completion, a context, a deadline and the end of the run end waits without a stack.
@@ -95,6 +97,8 @@ scenarios! {
     epoll_end_of_run,
     /// Select, with a channel that closes.
     select_and_close,
+    /// A select looks while a message goes from one of its channels to the other.
+    message_between_channels,
     /// Rendezvous.
     rendezvous,
     /// Permits.
@@ -248,8 +252,10 @@ fn unpark_in_context() {
         let is_over = Arc::clone(&over);
         let parker = spawn(move || {
             let (ctx, _canceller) = Context::background().with_cancel();
+            // The outer scope is read after a point.
+            let (inner, _canceller) = ctx.with_cancel();
             while !is_over.load(Ordering::SeqCst) {
-                park_in(&ctx);
+                ctx.run(|| park_in(&inner));
             }
         });
         let unparker = parker.task();
@@ -342,6 +348,21 @@ fn cancel_or_deadline() {
         canceller.cancel();
         unparks.join().unwrap();
         waiters.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn cancelled_waits() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (mut a, _b) = pair();
+        let (ctx, canceller) = Context::background().with_cancel();
+        let same = ctx.clone();
+        let parks = spawn(move || ctx.run(task::park));
+        let reads = spawn(move || same.run(|| again(|| a.read(&mut [0]))));
+        yields(draw(4));
+        canceller.cancel();
+        parks.join().unwrap();
+        assert!(reads.join().unwrap().is_err(), "nobody writes");
     });
 }
 
@@ -1013,6 +1034,33 @@ fn select_and_close() {
         assert_eq!(n, 3);
         sends.join().unwrap();
         closes.join().unwrap();
+    });
+}
+
+fn message_between_channels() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (to_a, a) = unbounded();
+        let (to_b, b) = unbounded();
+        to_a.send(()).unwrap();
+        let (from_a, from_b) = (a.clone(), b.clone());
+        let moves = spawn(move || {
+            for _ in 0..4 {
+                to_b.send(()).unwrap();
+                from_a.recv().unwrap();
+                to_a.send(()).unwrap();
+                from_b.recv().unwrap();
+            }
+        });
+        for _ in 0..8 {
+            let mut select = Select::new();
+            select.recv(&a);
+            select.recv(&b);
+            let why = "one of the channels has a message at any time";
+            select.try_ready().expect(why);
+            yields(draw(2));
+        }
+        moves.join().unwrap();
     });
 }
 

@@ -1,79 +1,58 @@
-//! The copy of the tree that mutants change.
+//! The copy of the tree that has the mutants.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::patches::Mutant;
+use super::weave;
 
 /// Folders of which nothing changes how a checker ends.
 const WITHOUT_EFFECT: [&str; 2] = ["docs/", "tests/mutants/"];
 
-/// A copy of the tree, in which at most one mutant is.
-pub(crate) struct Copy {
-    from: PathBuf,
-    to: PathBuf,
-    /// Something that checkers look at has changed since the last run.
-    pub(crate) has_changed: bool,
+/// Writes the files that differ: those of git, which may have changes that are not committed, with all mutants. `true`
+/// if something that checkers look at has changed since the last run.
+pub(crate) fn renew(from: &Path, to: &Path, mutants: &[Mutant]) -> bool {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(from)
+        .output()
+        .expect("git lists the files");
+    let files = String::from_utf8(output.stdout).expect("names are UTF-8");
+    let mut has_changed = false;
+    for file in files.lines() {
+        let has_effect = !WITHOUT_EFFECT.iter().any(|folder| file.starts_with(folder));
+        has_changed |= renew_file(file, from, to, mutants) && has_effect;
+    }
+    has_changed
 }
 
-impl Copy {
-    /// Copies the files that differ: those of git, which may have changes that are not committed.
-    pub(crate) fn renew(from: &Path, work: &Path) -> Copy {
-        let to = work.join("tree");
-        let output = Command::new("git")
-            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-            .current_dir(from)
-            .output()
-            .expect("git lists the files");
-        let files = String::from_utf8(output.stdout).expect("names are UTF-8");
-        let mut copy = Copy {
-            from: from.to_path_buf(),
-            to,
-            has_changed: false,
-        };
-        for file in files.lines() {
-            let is_new = copy.renew_file(file);
-            let has_effect = !WITHOUT_EFFECT.iter().any(|folder| file.starts_with(folder));
-            copy.has_changed |= is_new && has_effect;
-        }
-        copy
+/// Writes a file if it differs. `true` if it does.
+fn renew_file(file: &str, from: &Path, to: &Path, mutants: &[Mutant]) -> bool {
+    let (from, to) = (from.join(file), to.join(file));
+    let Ok(text) = fs::read(&from) else {
+        return fs::remove_file(&to).is_ok();
+    };
+    let now = with_mutants(file, text, mutants);
+    if fs::read(&to).is_ok_and(|before| before == now) {
+        return false;
     }
+    fs::create_dir_all(to.parent().expect("a file is in a folder")).expect("a folder");
+    // The mode, too: scripts are run.
+    fs::copy(&from, &to).expect("a file can be copied");
+    fs::write(&to, now).expect("the copy can be written");
+    true
+}
 
-    /// Copies a file if it differs. `true` if it does.
-    fn renew_file(&self, file: &str) -> bool {
-        let (from, to) = (self.from.join(file), self.to.join(file));
-        let Ok(now) = fs::read(&from) else {
-            return fs::remove_file(&to).is_ok();
-        };
-        if fs::read(&to).is_ok_and(|before| before == now) {
-            return false;
-        }
-        fs::create_dir_all(to.parent().expect("a file is in a folder")).expect("a folder");
-        // The mode, too: scripts are run.
-        fs::copy(&from, &to).expect("a file can be copied");
-        true
+fn with_mutants(file: &str, mut text: Vec<u8>, mutants: &[Mutant]) -> Vec<u8> {
+    let changes = |mutant: &Mutant| mutant.changes.iter().any(|change| change.file == file);
+    if mutants.iter().any(changes) {
+        let sources = String::from_utf8(text).expect("sources are UTF-8");
+        let woven = weave::weave(file, &sources, mutants);
+        text = woven.unwrap_or_else(|why| panic!("{why}")).into_bytes();
     }
-
-    /// Puts a mutant in.
-    pub(crate) fn apply(&self, mutant: &Mutant) {
-        for change in &mutant.changes {
-            let at = self.to.join(&change.file);
-            let text = fs::read_to_string(&at).expect("a file to change");
-            let changed = change.apply(&text).unwrap_or_else(|times| {
-                panic!(
-                    "{}: its lines are {times} times in {}",
-                    mutant.name, change.file
-                )
-            });
-            fs::write(&at, changed).expect("the copy can be written");
-        }
+    if file == "src/lib.rs" {
+        text.extend(weave::MODULE.bytes());
     }
-
-    /// Takes it out again.
-    pub(crate) fn restore(&self, mutant: &Mutant) {
-        for change in &mutant.changes {
-            self.renew_file(&change.file);
-        }
-    }
+    text
 }

@@ -1,30 +1,30 @@
-//! Tests the tests: puts one small fault (a *mutant*) after the other into a copy of the tree, and runs
-//! checkers until one fails. A mutant that none finds shows a model, a scenario or an oracle that is missing.
+//! Tests the tests: runs checkers with one small fault (a *mutant*) after the other in the runtime, until one fails. A mutant that
+//! none finds shows a model, a scenario or an oracle that is missing.
 //!
 //! ```text
 //! mutants               all of tests/mutants/patches
 //! mutants NAME..        those whose names or groups contain one of these
+//! mutants --rest        those that have no row yet: goes on where another run has ended
 //! mutants --list        their names
 //! ```
 //!
-//! The checkers of a mutant run from the cheapest to the dearest. One that finds something must pass in the unchanged copy,
-//! too. The copy and a folder of cargo's for each kind of checker are in target/mutants,
-//! so that each mutant compiles the library alone. The table is docs/mutants.md; a run replaces the rows of the
-//! mutants that it ran.
+//! All mutants are in a copy of the tree, in `target/mutants`, which is built once for each kind of checker. A process
+//! runs with one of them or with none (weave.rs). A checker that finds something must pass with none, too, and at
+//! that time if it runs threads as the kernel likes. The table is docs/mutants.md; each mutant replaces its row.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 mod checkers;
 mod copy;
 mod patches;
 mod table;
+mod weave;
 
 use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use checkers::{Bench, Outcome};
-use copy::Copy;
+use checkers::Bench;
 use patches::Mutant;
 use table::{Row, Table};
 
@@ -41,56 +41,38 @@ fn main() -> ExitCode {
         all.iter().for_each(|mutant| println!("{}", mutant.name));
         return ExitCode::SUCCESS;
     }
-    let is_asked = |mutant: &&Mutant| {
-        let is_named = |name: &String| mutant.name.contains(name) || mutant.group.contains(name);
-        mutant.equivalent.is_none() && (names.is_empty() || names.iter().any(is_named))
+    let table = Table::read(&root().join("docs/mutants.md"));
+    let is_asked = |mutant: &Mutant| match &names[..] {
+        [] => true,
+        [rest] if rest == "--rest" => !table.has(mutant),
+        _ => names
+            .iter()
+            .any(|name| mutant.name.contains(name) || mutant.group.contains(name)),
     };
-    let chosen: Vec<_> = all.iter().filter(is_asked).collect();
-    if chosen.is_empty() {
+    let places: Vec<_> = (0..all.len())
+        .filter(|&at| all[at].equivalent.is_none() && is_asked(&all[at]))
+        .collect();
+    if places.is_empty() {
         eprintln!("mutants: none has such a name");
         return ExitCode::from(2);
     }
-    run(&all, &chosen)
+    run(&all, &places, table);
+    ExitCode::SUCCESS
 }
 
-fn run(all: &[Mutant], chosen: &[&Mutant]) -> ExitCode {
+fn run(all: &[Mutant], places: &[usize], mut table: Table) {
     let work = root().join("target/mutants");
-    let copy = Copy::renew(root(), &work);
-    let mut bench = Bench::new(&work, copy.has_changed);
-    let mut table = Table::read(&root().join("docs/mutants.md"));
-    for mutant in chosen {
+    let has_changed = copy::renew(root(), &work.join("tree"), all);
+    let mut bench = Bench::new(&work, has_changed, all.iter().flat_map(|it| &it.checkers));
+    for &at in places {
+        let mutant = &all[at];
         let began = Instant::now();
-        copy.apply(mutant);
-        let end = try_checkers(&bench, mutant);
-        copy.restore(mutant);
+        let found = bench
+            .find(weave::number(at), &mutant.checkers)
+            .unwrap_or_else(|| table::SURVIVES.to_owned());
         let seconds = began.elapsed().as_secs().to_string();
-        let found = match end {
-            Ok(how) => how.to_owned(),
-            Err((checker, how)) if bench.passes_unchanged(checker) => how,
-            Err((checker, _)) => {
-                eprintln!("mutants: {checker} fails without a mutant, so it finds nothing");
-                return ExitCode::FAILURE;
-            }
-        };
         println!("{}: {found}, {seconds} s", mutant.name);
         table.put(mutant, Row { found, seconds });
         table.write(all);
     }
-    ExitCode::SUCCESS
-}
-
-/// Runs the checkers of a mutant.
-///
-/// # Errors
-///
-/// The checker that fails, and how.
-fn try_checkers<'a>(bench: &Bench, mutant: &'a Mutant) -> Result<&'static str, (&'a str, String)> {
-    for checker in &mutant.checkers {
-        match bench.run(checker) {
-            Outcome::Passes => {}
-            Outcome::Fails(how) => return Err((checker, how)),
-            Outcome::DoesNotCompile => return Ok(table::DOES_NOT_COMPILE),
-        }
-    }
-    Ok(table::SURVIVES)
 }

@@ -12,11 +12,12 @@
 //! ```
 //!
 //! A mutant is a heading, a line that says what is wrong with it, and changes. A change is a run of lines of the file that begin
-//! with a space, or with `-` if they go, and lines with `+` that come. The run must be in the file exactly once; how far its
-//! lines are indented does not count. An empty line ends a change. A mutant may have checkers of its own, and
+//! with a space, or with `-` if they go, and lines with `+` that come. The run must be in the file exactly once, and what changes
+//! in the body of a function; how far its lines are indented does not count. An empty line ends a change. A mutant may have checkers of its own, and
 //! one that changes no behaviour says why in a line `Equivalent:` and is not run.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 /// A small fault.
@@ -37,9 +38,15 @@ pub(crate) struct Mutant {
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     pub(crate) file: String,
-    /// The lines that are there, without their indentation.
-    before: Vec<String>,
-    after: Vec<String>,
+    lines: Vec<Line>,
+}
+
+/// A line of a change, without its indentation.
+#[derive(Clone, Debug)]
+enum Line {
+    Stays(String),
+    Goes(String),
+    Comes(String),
 }
 
 /// Reads the mutants of a folder.
@@ -64,7 +71,7 @@ fn checkers(list: &str) -> Vec<String> {
 }
 
 /// Reads one group.
-fn parse(group: &str, text: &str) -> Vec<Mutant> {
+pub(crate) fn parse(group: &str, text: &str) -> Vec<Mutant> {
     let (mut protocol, mut usual) = (String::new(), Vec::new());
     let mut all: Vec<Mutant> = Vec::new();
     let mut is_open = false;
@@ -113,28 +120,73 @@ fn parse(group: &str, text: &str) -> Vec<Mutant> {
     all
 }
 
+impl Line {
+    /// The line as it is there before the change.
+    fn before(&self) -> Option<&str> {
+        match self {
+            Line::Stays(text) | Line::Goes(text) => Some(text),
+            Line::Comes(_) => None,
+        }
+    }
+
+    fn after(&self) -> Option<&str> {
+        match self {
+            Line::Stays(text) | Line::Comes(text) => Some(text),
+            Line::Goes(_) => None,
+        }
+    }
+}
+
 impl Change {
     fn of(file: &str) -> Change {
         Change {
             file: file.to_owned(),
-            ..Change::default()
+            lines: Vec::new(),
         }
     }
 
     fn add(&mut self, line: &str) {
         let (mark, rest) = line.split_at(1);
         let rest = rest.trim().to_owned();
-        match mark {
-            "-" => self.before.push(rest),
-            "+" => self.after.push(rest),
-            " " => {
-                self.before.push(rest.clone());
-                self.after.push(rest);
-            }
+        self.lines.push(match mark {
+            "-" => Line::Goes(rest),
+            "+" => Line::Comes(rest),
+            " " => Line::Stays(rest),
             _ => panic!(
                 "{}: a line of a change begins with a space, - or +: {line}",
                 self.file
             ),
+        });
+    }
+
+    fn before(&self) -> Vec<&str> {
+        self.lines.iter().filter_map(Line::before).collect()
+    }
+
+    /// Where its lines are in these.
+    pub(crate) fn places(&self, lines: &[&str]) -> Vec<usize> {
+        let before = self.before();
+        let is_same = |run: &[&str]| run.iter().zip(&before).all(|(a, b)| a.trim() == *b);
+        let runs = lines.windows(before.len().max(1)).enumerate();
+        runs.filter_map(|(at, run)| is_same(run).then_some(at))
+            .collect()
+    }
+
+    /// The lines that it changes if it is at `at`: without those at its ends that stay.
+    pub(crate) fn changed(&self, at: usize) -> Range<usize> {
+        let stays = |line: &&Line| matches!(line, Line::Stays(_));
+        let n_first = self.lines.iter().take_while(stays).count();
+        let n_last = self.lines.iter().rev().take_while(stays).count();
+        at + n_first..at + self.before().len() - n_last
+    }
+
+    /// Without the lines at its ends that stay and are not among these, if it is at `at`.
+    pub(crate) fn without_lines_outside(&self, at: usize, within: &Range<usize>) -> Change {
+        let n_first = within.start.saturating_sub(at);
+        let n_last = (at + self.before().len()).saturating_sub(within.end);
+        Change {
+            file: self.file.clone(),
+            lines: self.lines[n_first..self.lines.len() - n_last].to_vec(),
         }
     }
 
@@ -145,19 +197,14 @@ impl Change {
     /// How often the lines are there, if that is not once.
     pub(crate) fn apply(&self, text: &str) -> Result<String, usize> {
         let lines: Vec<&str> = text.lines().collect();
-        let is_same = |run: &[&str]| run.iter().zip(&self.before).all(|(a, b)| a.trim() == b);
-        let found: Vec<_> = lines
-            .windows(self.before.len().max(1))
-            .enumerate()
-            .filter_map(|(at, run)| is_same(run).then_some(at))
-            .collect();
-        let &[at] = &found[..] else {
-            return Err(found.len());
+        let places = self.places(&lines);
+        let &[at] = &places[..] else {
+            return Err(places.len());
         };
         let mut new = lines[..at].to_vec();
-        new.extend(self.after.iter().map(String::as_str));
-        new.extend(&lines[at + self.before.len()..]);
-        Ok(new.join("\n") + "\n")
+        new.extend(self.lines.iter().filter_map(Line::after));
+        new.extend(&lines[at + self.before().len()..]);
+        Ok(new.join("\n"))
     }
 }
 
@@ -168,6 +215,7 @@ mod tests {
     use super::*;
     use crate::checkers::is_known;
     use crate::root;
+    use crate::weave::weave;
 
     fn ours() -> Vec<Mutant> {
         read(&root().join("tests/mutants/patches"))
@@ -175,24 +223,14 @@ mod tests {
 
     #[test]
     fn each_mutant_applies_to_the_tree() {
-        let mut wrong = Vec::new();
-        for mutant in ours() {
-            assert!(
-                !mutant.changes.is_empty(),
-                "{} changes nothing",
-                mutant.name
-            );
-            for change in &mutant.changes {
-                let text = fs::read_to_string(root().join(&change.file)).expect(&change.file);
-                if let Err(times) = change.apply(&text) {
-                    let (name, first) = (&mutant.name, &change.before[0]);
-                    wrong.push(format!(
-                        "{name}: found {times} times in {}: {first}",
-                        change.file
-                    ));
-                }
-            }
-        }
+        let ours = ours();
+        let files = ours.iter().flat_map(|mutant| &mutant.changes);
+        let files: BTreeSet<_> = files.map(|change| &change.file).collect();
+        let wrong = files.into_iter().filter_map(|file| {
+            let text = fs::read_to_string(root().join(file)).expect(file);
+            weave(file, &text, &ours).err()
+        });
+        let wrong: Vec<_> = wrong.collect();
         assert!(
             wrong.is_empty(),
             "mutants to be renewed:\n{}",
@@ -204,6 +242,11 @@ mod tests {
     fn each_mutant_says_what_it_is_and_how_it_may_be_found() {
         let mut names = BTreeSet::new();
         for mutant in ours() {
+            assert!(
+                !mutant.changes.is_empty(),
+                "{} changes nothing",
+                mutant.name
+            );
             assert!(
                 names.insert(mutant.name.clone()),
                 "{} is there twice",
@@ -249,7 +292,7 @@ mod tests {
         };
         assert_eq!(
             first.apply("one\n  two\nthree\n"),
-            Ok("one\n2\nthree\n".to_owned())
+            Ok("one\n2\nthree".to_owned())
         );
         assert_eq!(first.apply("two\n"), Err(0));
         assert_eq!(second.apply("four\nfour\n"), Err(2));

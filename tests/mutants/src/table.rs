@@ -9,7 +9,6 @@ use super::checkers::SHORT;
 use super::patches::Mutant;
 
 pub(crate) const SURVIVES: &str = "**survives**";
-pub(crate) const DOES_NOT_COMPILE: &str = "does not compile";
 const NOT_RUN: &str = "not run";
 
 /// How a mutant ended.
@@ -32,6 +31,10 @@ impl Table {
             file: file.to_path_buf(),
             rows: text.lines().filter_map(row_of).collect(),
         }
+    }
+
+    pub(crate) fn has(&self, mutant: &Mutant) -> bool {
+        self.rows.contains_key(&mutant.name)
     }
 
     pub(crate) fn put(&mut self, mutant: &Mutant, row: Row) {
@@ -72,15 +75,17 @@ impl Table {
             .count();
         let (loom, explore) = (n("loom:"), n("explore:"));
         let tests = n("unit:") + n("test:");
+        let (found, short) = (loom + explore + tests, explore - n_late);
+        let n_run = found + n(SURVIVES);
         format!(
-            "{} mutants: {} found ({loom} by loom, {explore} by the explorer, of which {} within the {SHORT} schedules of \
-             `make test`, {tests} by tests), {} survive, {} change no behaviour, {} not run.",
+            "{} mutants: {n_run} ran, of which {found} were found and {} survive; {} change no behaviour, {} did not run. What \
+             `make test` runs finds {} % of those that ran: {tests} by tests and {short} by {SHORT} schedules of the explorer. \
+             loom finds {loom} of the rest, and more schedules {n_late}.",
             all.len(),
-            loom + explore + tests,
-            explore - n_late,
             n(SURVIVES),
             n(EQUIVALENT),
-            n(NOT_RUN) + n(DOES_NOT_COMPILE),
+            n(NOT_RUN),
+            100 * (tests + short) / n_run.max(1),
         )
     }
 }
@@ -91,9 +96,11 @@ const HEAD: &str = "\
 # Mutants
 
 Each row is a small fault that was put into the runtime, alone, to see which checker finds it (`make mutants`;
-`MUTANTS=\"runq waitq\"` chooses). `tests/mutants/patches` has the changes, `tests/mutants/src/checkers.rs` the checkers. They
-run in the order of their cost until one fails, which passes without the mutant. Seconds are those of the whole row with the
-time to compile, on two CPUs that others kept busy. This page is written by that command, which replaces the rows that it ran.
+`MUTANTS=\"runq waitq\"` chooses, `MUTANTS=--rest` goes on where a run has ended). `tests/mutants/patches` has the changes and names
+the checkers. These run until one fails, which passes without the mutant: first those that are a part of `make test`, then the
+models of loom, then 5,000 schedules of each scenario. So a row that names loom is one that its tests did not find. All
+mutants are in one build, and a process chooses one (`tests/mutants/src/weave.rs`): seconds are those of the checkers, on
+two CPUs that others kept busy. That command writes this page anew after each mutant.
 ";
 
 const COLUMNS: &str = "| mutant | fault | found by | s |\n|---|---|---|---|\n";
