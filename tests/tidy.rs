@@ -1249,6 +1249,11 @@ const UNRUN: &[(&str, &str, &str)] = &[
         "has a data race on purpose",
     ),
     (
+        "docs/guide/http.md",
+        "ureq::Agent",
+        "a client of the server above, of which the example fetch is a whole program",
+    ),
+    (
         "docs/guide/from-tokio.md",
         "#[tokio::main]",
         "another runtime's program",

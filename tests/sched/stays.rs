@@ -387,6 +387,7 @@ fn of_time_and_contexts(probe: &mut Probe) {
     probe.both(time::Instant::now());
     probe.both(time::SystemTime::now());
     let (ctx, canceller) = Context::background().with_cancel();
+    probe.both(task::When::done(&ctx).or_after(Duration::from_secs(1)));
     probe.shows(&ctx);
     let (child, of_child) = ctx.with_timeout(long).with_cancel();
     let waits = task::Builder::new()
