@@ -306,13 +306,7 @@ impl Graceful {
         L: Listener,
         F: Fn(L::Stream, &Member) + Clone + Send + 'static,
     {
-        let mut is_said = false;
-        let say_once = move |error: &io::Error| {
-            if !std::mem::replace(&mut is_said, true) {
-                say(error);
-            }
-        };
-        self.serve_with(listener, say_once, handle)
+        self.serve_with(listener, say_once(), handle)
     }
 
     /// As [`serve`](Graceful::serve), and calls `on_error` with each error of an accept that is
@@ -453,7 +447,7 @@ impl Graceful {
             patience,
             handle,
         });
-        self.accept_all(listener, |_| {}, &|stream| {
+        self.accept_all(listener, say_once(), &|stream| {
             // The error concerns this connection only.
             let Ok(state) = make(&stream) else {
                 return Ok(());
@@ -653,6 +647,16 @@ impl Default for Graceful {
 }
 
 debug_fields!(Graceful, |this| n_members: this.n_members(), ..);
+
+/// Says the first time that an accept has failed and is repeated.
+fn say_once() -> impl FnMut(&io::Error) {
+    let mut is_said = false;
+    move |error| {
+        if !std::mem::replace(&mut is_said, true) {
+            say(error);
+        }
+    }
+}
 
 /// Says that an accept has failed and is repeated.
 #[cold]
