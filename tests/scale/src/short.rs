@@ -25,8 +25,10 @@ const ROWS: &[Row] = &[
 /// So much shorter than other runs.
 pub(crate) const SHORTER: u32 = 4;
 
-/// How much a figure may grow, and how many transfers an operation are nothing.
+/// How much the time may grow, and how much the transfers, of which so many an operation are nothing. The compiler and
+/// its settings place statics on other lines, which changes transfers by up to 14 % and times by 1 %.
 const MOST_GROWTH: f64 = 0.03;
+const MOST_MORE_TRANSFERS: f64 = 0.25;
 const NO_TRANSFERS: f64 = 0.02;
 
 /// What a run has cost for each operation.
@@ -61,10 +63,10 @@ impl Figures {
 
     /// Whether it costs more than is on record.
     fn is_worse_than(self, recorded: Figures) -> bool {
-        let grows = |now: f64, then: f64, least: f64| now > then * (1.0 + MOST_GROWTH) + least;
-        grows(self.ns, recorded.ns, 0.0)
-            || grows(self.inside, recorded.inside, NO_TRANSFERS)
-            || grows(self.between, recorded.between, NO_TRANSFERS)
+        let grows = |now: f64, then: f64| now > then * (1.0 + MOST_MORE_TRANSFERS) + NO_TRANSFERS;
+        self.ns > recorded.ns * (1.0 + MOST_GROWTH)
+            || grows(self.inside, recorded.inside)
+            || grows(self.between, recorded.between)
     }
 }
 
