@@ -58,16 +58,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes
-    ///
-    ///     #[::core::prelude::v1::test]     for tests
-    ///     #attributes
-    ///     pub fn name() -> ::std::process::ExitCode {
-    ///         fn name() -> Type { body }
-    ///         let promise = unsafe { ::windlass::Promise::..() };
-    ///         let built = { let builder = ..; ::windlass::entry::build(builder, promise) };
-    ///         ::windlass::entry::main(built, name)
-    ///     }
+    /// Writes the items that stand in place of the function:
+    //     #[::core::prelude::v1::test]     for tests
+    //     #attributes
+    //     pub fn name() -> ::std::process::ExitCode {
+    //         fn name() -> Type { body }
+    //         let promise = unsafe { ::windlass::Promise::..() };
+    //         let built = { let builder = ..; ::windlass::entry::build(builder, promise) };
+    //         ::windlass::entry::main(built, name)
+    //     }
     fn write(&self) -> TokenStream {
         let mut out = TokenStream::new();
         if self.kind == Kind::Test {
@@ -141,18 +140,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The constant `PROMISE` in the root of the crate:
-    ///
-    ///     {
-    ///         #[diagnostic::on_unimplemented(message = "the promise is missing", ..)]
-    ///         trait IsPromise { .. }
-    ///         impl IsPromise for ::windlass::Promise { .. }
-    ///         const PROMISE: () = ();
-    ///         IsPromise::get({ use crate::*; PROMISE })
-    ///     }
-    ///
-    /// The inner block finds the root's constant before the one in front of it, and that one if there is none:
-    /// then the compiler prints the message, at the attribute.
+    /// Writes the constant `PROMISE` in the root of the crate. The inner block finds it before the one in front of it, and that
+    /// one if there is none: then the compiler prints the message, at the attribute.
+    //     {
+    //         #[diagnostic::on_unimplemented(message = "the promise is missing", ..)]
+    //         trait IsPromise { .. }
+    //         impl IsPromise for ::windlass::Promise { .. }
+    //         const PROMISE: () = ();
+    //         IsPromise::get({ use crate::*; PROMISE })
+    //     }
     fn promise_of_crate(&self) -> TokenStream {
         let [summary, help, note] = missing_promise(self.kind);
         let mut code = self.code(&format!(
