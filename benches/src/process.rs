@@ -21,14 +21,27 @@ pub fn resident_bytes() -> io::Result<u64> {
 ///
 /// If there is no such process, or `/proc` does not read as proc(5) says.
 pub fn resident_bytes_of(pid: u32) -> io::Result<u64> {
+    status_bytes(pid, "VmRSS:")
+}
+
+/// The bytes of page tables of this process, which are in no other count.
+///
+/// # Errors
+///
+/// As [`resident_bytes`].
+pub fn page_table_bytes() -> io::Result<u64> {
+    status_bytes(std::process::id(), "VmPTE:")
+}
+
+fn status_bytes(pid: u32, name: &str) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib: Option<u64> = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .find_map(|line| line.strip_prefix(name))
         .and_then(|rest| rest.trim().strip_suffix(" kB"))
         .and_then(|kib| kib.parse().ok());
     kib.map(|kib| kib * 1024)
-        .ok_or_else(|| io::Error::other("no VmRSS in /proc/PID/status"))
+        .ok_or_else(|| io::Error::other(format!("no {name} in /proc/PID/status")))
 }
 
 /// CPU time that this process has used so far, with all its threads, to the ns.

@@ -1,25 +1,30 @@
 //! How much memory does a task take that waits, and one that has not begun?
 //!
 //! - `parked`: on all workers, all have begun and wait for ever
+//! - `future`: as `parked`, in a future that is spawned: `future::spawn(pending())`
+//! - `when`: as `parked`, in `task::spawn_when`, until a pipe is readable, which is one for all:
+//!   the kernel's part of a connection is not counted
 //! - `spawned`: on one worker, the main task starts others without giving way;
 //!   those that the runtime began all the same, as the main task took long, have
 //!   ended by then and are not counted
 //!
-//! Either is what the process has in memory more than before, divided by the
-//! tasks: 100,000 that wait, fewer for may, which cannot have so many stacks, and
+//! Each is what the process has in memory more than before, divided by the
+//! tasks, without and with the page tables: 100,000 that wait, fewer for may, which cannot have so many stacks, and
 //! 20,000 that have not begun: more take longer to start than windlass and Go leave
 //! a worker to one task.
 //!
-//! `parked_memory parked windlass` prints `bytes=.. tasks=..`
+//! `parked_memory parked windlass` prints `bytes=.. with_tables=.. tasks=..`
 #![expect(clippy::print_stdout, reason = "the result")]
 
 use std::io;
 use std::process;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use windlass_benches::process::resident_bytes;
+use windlass::task::When;
+use windlass_benches::process::{page_table_bytes, resident_bytes};
 use windlass_benches::runtimes::{self, Name};
 
 #[derive(Parser)]
@@ -37,6 +42,10 @@ struct Args {
 enum State {
     /// Begun and waiting.
     Parked,
+    /// The same, as a future.
+    Future,
+    /// Waiting for a descriptor, to begin then.
+    When,
     /// Not begun.
     Spawned,
 }
@@ -63,8 +72,8 @@ fn main() -> io::Result<()> {
         tasks,
     } = Args::parse();
     let (workers, default_tasks) = match state {
-        State::Parked => (workers, 100_000),
         State::Spawned => (1, 20_000),
+        _ => (workers, 100_000),
     };
     let tasks = tasks.unwrap_or(default_tasks);
     match runtime {
@@ -79,7 +88,7 @@ fn main() -> io::Result<()> {
 }
 
 fn windlass(state: State, tasks: usize) -> io::Result<()> {
-    let before = resident_bytes()?;
+    let before = Memory::now()?;
     match state {
         State::Spawned => {
             for _ in 0..tasks {
@@ -101,11 +110,37 @@ fn windlass(state: State, tasks: usize) -> io::Result<()> {
             }
             finish(before, tasks)
         }
+        State::Future => {
+            for _ in 0..tasks {
+                drop(windlass::future::spawn(async {
+                    begin();
+                    std::future::pending::<()>().await;
+                }));
+            }
+            while begun() < tasks {
+                windlass::sleep(POLL);
+            }
+            finish(before, tasks)
+        }
+        State::When => {
+            let (reader, _writer) = windlass::io::pipe()?;
+            let reader = Arc::new(reader);
+            let parks = || windlass::Handle::current().metrics().total().parks;
+            let parked = parks();
+            for _ in 0..tasks {
+                let when = When::readable(Arc::clone(&reader));
+                drop(windlass::task::spawn_when(when, |_, _| ()));
+            }
+            while parks() - parked < tasks as u64 {
+                windlass::yield_now();
+            }
+            finish(before, tasks)
+        }
     }
 }
 
 async fn tokio(state: State, tasks: usize) -> io::Result<()> {
-    let before = resident_bytes()?;
+    let before = Memory::now()?;
     match state {
         State::Spawned => {
             for _ in 0..tasks {
@@ -113,7 +148,7 @@ async fn tokio(state: State, tasks: usize) -> io::Result<()> {
             }
             finish(before, tasks - begun())
         }
-        State::Parked => {
+        _ => {
             for _ in 0..tasks {
                 tokio::spawn(async {
                     begin();
@@ -129,7 +164,7 @@ async fn tokio(state: State, tasks: usize) -> io::Result<()> {
 }
 
 fn may(state: State, tasks: usize) -> io::Result<()> {
-    let before = resident_bytes()?;
+    let before = Memory::now()?;
     match state {
         State::Spawned => {
             for _ in 0..tasks {
@@ -137,7 +172,7 @@ fn may(state: State, tasks: usize) -> io::Result<()> {
             }
             finish(before, tasks - begun())
         }
-        State::Parked => {
+        _ => {
             for _ in 0..tasks {
                 runtimes::go(|| {
                     begin();
@@ -154,12 +189,31 @@ fn may(state: State, tasks: usize) -> io::Result<()> {
     }
 }
 
-/// Prints the figure and ends the process: taking the tasks down is another question.
-fn finish(before: u64, tasks: usize) -> io::Result<()> {
-    let bytes = resident_bytes()?.saturating_sub(before);
+/// What the process takes.
+struct Memory {
+    resident: u64,
+    page_tables: u64,
+}
+
+impl Memory {
+    fn now() -> io::Result<Memory> {
+        Ok(Memory {
+            resident: resident_bytes()?,
+            page_tables: page_table_bytes()?,
+        })
+    }
+}
+
+/// Prints the figures and ends the process: taking the tasks down is another question.
+fn finish(before: Memory, tasks: usize) -> io::Result<()> {
+    let now = Memory::now()?;
+    let bytes = now.resident.saturating_sub(before.resident);
+    let with_tables = bytes + now.page_tables.saturating_sub(before.page_tables);
+    let each = |bytes: u64| bytes as f64 / tasks.max(1) as f64;
     println!(
-        "bytes={:.0} tasks={tasks}",
-        bytes as f64 / tasks.max(1) as f64
+        "bytes={:.0} with_tables={:.0} tasks={tasks}",
+        each(bytes),
+        each(with_tables)
     );
     process::exit(0)
 }
