@@ -353,7 +353,7 @@ impl Graceful {
 
     /// Accepts connections as [`serve`](Graceful::serve) does, and calls `handle` when a request has come: when bytes
     /// are there, or the connection has ended. It returns what to do [next](Next). Between two requests, the
-    /// goroutine of a connection has no stack: an idle connection costs the descriptor, its state and some 500 bytes,
+    /// goroutine of a connection has no stack: an idle connection costs the descriptor, its state and some 760 bytes,
     /// where one that waits in [`Member::idle`] costs at least a page more.
     ///
     /// `make` is called for each connection that is accepted, and returns the state that `handle` gets with
