@@ -14,7 +14,8 @@ PACKAGE_NAMES := $(filter-out windlass-topology windlass-explorer,$(PUBLISHED)) 
 PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
 # Packages that are tested in release as well. The others switch no stacks of their own, and the crates that the
 # examples show take longer to optimise than all the rest.
-RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-ports windlass-examples,$(PACKAGE_NAMES)))
+RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-ports windlass-examples,$(PACKAGE_NAMES))) \
+	--features windlass-hyper/server
 # Features that are off by default, and tested all the same.
 FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of

@@ -540,20 +540,17 @@ impl Builder {
 }
 
 /// The value of `WINDLASS_PROCS`. An invalid value is reported on stderr and ignored.
-#[allow(
-    clippy::print_stderr,
-    reason = "a wrong setting should not go unnoticed"
-)]
 fn processors_from_env() -> Option<usize> {
     let value = std::env::var_os("WINDLASS_PROCS").filter(|v| !v.is_empty())?;
     let n = value.to_str().and_then(|v| v.trim().parse().ok());
     let n = n.filter(|n| (1..=MAX_PROCESSORS).contains(n));
     if n.is_none() {
-        eprintln!(
+        let line = format!(
             "windlass: WINDLASS_PROCS={} is not heeded: it must be a number from 1 to \
-             {MAX_PROCESSORS}",
+             {MAX_PROCESSORS}\n",
             value.to_string_lossy()
         );
+        signal::write_stderr(line.as_bytes());
     }
     n
 }

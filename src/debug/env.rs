@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::io::Write as _;
 use std::time::Duration;
 
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::race;
+use crate::sys::signal;
 
 /// The variable's name.
 const NAME: &str = "WINDLASS_DEBUG";
@@ -33,8 +33,7 @@ pub(crate) fn settings() -> Settings {
             "windlass: {NAME}: {complaint}; it takes schedtrace=milliseconds, scheddetail=0 or 1, \
              live=0 or 1 and deadlock=0 or 1, with commas between them\n"
         );
-        // If stderr is closed, the report is lost.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        signal::write_stderr(line.as_bytes());
     }
     settings
 }
@@ -60,8 +59,7 @@ pub(crate) fn warn_of_names() {
         return;
     }
     if race::is_in_vain() {
-        // As below.
-        let _ = std::io::stderr().write_all(
+        signal::write_stderr(
             b"windlass: the feature race has no effect: the program is not built with \
               --target x86_64-unknown-linux-gnutsan (docs/guide/data-races.md)\n",
         );
@@ -70,8 +68,7 @@ pub(crate) fn warn_of_names() {
         if let Some(complaint) = name.to_str().and_then(complaint_of)
             && !value.is_empty()
         {
-            // If stderr is closed, the report is lost.
-            let _ = std::io::stderr().write_all(complaint.as_bytes());
+            signal::write_stderr(complaint.as_bytes());
         }
     }
 }

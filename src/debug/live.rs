@@ -17,7 +17,7 @@ use crate::metrics::{ByLevel, PMetrics, RuntimeMetrics};
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sys::sched as threads;
-use crate::sys::{clock, socket};
+use crate::sys::{clock, signal, socket};
 
 /// The runtimes whose counters are served.
 static REGISTRY: Registry = Registry::new();
@@ -43,8 +43,7 @@ pub(crate) fn register(sched: &Arc<Sched>) {
         Ok(())
     });
     if let Err(e) = registered {
-        // If stderr is closed, the report is lost.
-        let _ = writeln!(io::stderr(), "windlass: no live metrics: {e}");
+        signal::write_stderr(format!("windlass: no live metrics: {e}\n").as_bytes());
     }
 }
 

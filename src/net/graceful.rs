@@ -7,7 +7,7 @@
 //! connection enters it for each request.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::AsFd;
 use std::panic::Location;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ use crate::poll::op::Deadline;
 use crate::poll::ready;
 use crate::sched::wait::spawn;
 use crate::sync::WaitGroup;
-use crate::sys::{clock, socket};
+use crate::sys::{clock, signal, socket};
 use crate::task;
 use crate::util::fmt_as::{debug_fields, fmt_as};
 
@@ -662,8 +662,7 @@ fn say_once() -> impl FnMut(&io::Error) {
 #[cold]
 fn say(error: &io::Error) {
     let line = format!("windlass: connections wait, as none can be accepted: {error}\n");
-    // If stderr is closed, the line is lost.
-    let _ = io::stderr().write_all(line.as_bytes());
+    signal::write_stderr(line.as_bytes());
 }
 
 /// Whether every later accept fails as this one did.

@@ -11,6 +11,7 @@ use super::poller::Poller;
 use super::ring::Ring;
 use crate::sys::probe;
 use crate::sys::probe::Features;
+use crate::sys::signal;
 
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 
@@ -104,13 +105,9 @@ fn wish(value: Option<&OsStr>) -> Wish {
 }
 
 /// Writes a line to stderr, the first time in this process.
-#[allow(
-    clippy::print_stderr,
-    reason = "nobody asked, so there is no one to return it to"
-)]
 fn report_once(reported: &AtomicBool, what: &str) {
     if !reported.swap(true, Ordering::Relaxed) {
-        eprintln!("windlass: {what}");
+        signal::write_stderr(format!("windlass: {what}\n").as_bytes());
     }
 }
 
