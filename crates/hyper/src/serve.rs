@@ -429,9 +429,11 @@ impl Alarms {
         }
     }
 
-    /// Sees to it that the goroutine looks again after `time` at the latest.
+    /// Sees to it that the goroutine looks again after `time` at the latest, if that is a time at all.
     fn look_after(&mut self, time: Duration, now: Instant) {
-        let next = now + time;
+        let Some(next) = now.checked_add(time) else {
+            return;
+        };
         if self.next_tick <= now || next < self.next_tick {
             self.next_tick = next;
             self.ticks.reset(time);

@@ -190,6 +190,27 @@ fn slow_clients_are_left() {
     });
 }
 
+/// All deadlines may be off.
+#[test]
+fn no_deadline_ends_a_connection_that_has_none() {
+    let _guard = hang_guard();
+    let patient = Http::new()
+        .head_timeout(Duration::MAX)
+        .body_timeout(Duration::MAX)
+        .idle_timeout(Duration::MAX);
+    run(2, || {
+        with_server(patient, |addr, _| {
+            let mut stream = TcpStream::connect(addr).unwrap();
+            let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nxyz";
+            for _ in 0..2 {
+                stream.write_all(post.as_bytes()).unwrap();
+                let answer = until(&mut stream, "POST / xyz");
+                assert!(answer.contains("200 OK"), "{answer}");
+            }
+        });
+    });
+}
+
 /// No deadline concerns a handler that works.
 #[test]
 fn a_handler_may_take_longer_than_all_deadlines() {
