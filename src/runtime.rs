@@ -545,12 +545,11 @@ fn processors_from_env() -> Option<usize> {
     let n = value.to_str().and_then(|v| v.trim().parse().ok());
     let n = n.filter(|n| (1..=MAX_PROCESSORS).contains(n));
     if n.is_none() {
-        let line = format!(
-            "windlass: WINDLASS_PROCS={} is not heeded: it must be a number from 1 to \
-             {MAX_PROCESSORS}\n",
+        signal::report(format_args!(
+            "WINDLASS_PROCS={} is not heeded: it must be a number from 1 to \
+             {MAX_PROCESSORS}",
             value.to_string_lossy()
-        );
-        signal::write_stderr(line.as_bytes());
+        ));
     }
     n
 }

@@ -29,11 +29,10 @@ pub(crate) fn settings() -> Settings {
     let (settings, complaint) = parse(value);
     static WARNED: AtomicBool = AtomicBool::new(false);
     if !complaint.is_empty() && !WARNED.swap(true, Ordering::Relaxed) {
-        let line = format!(
-            "windlass: {NAME}: {complaint}; it takes schedtrace=milliseconds, scheddetail=0 or 1, \
-             live=0 or 1 and deadlock=0 or 1, with commas between them\n"
-        );
-        signal::write_stderr(line.as_bytes());
+        signal::report(format_args!(
+            "{NAME}: {complaint}; it takes schedtrace=milliseconds, scheddetail=0 or 1, \
+             live=0 or 1 and deadlock=0 or 1, with commas between them"
+        ));
     }
     settings
 }

@@ -43,7 +43,7 @@ pub(crate) fn register(sched: &Arc<Sched>) {
         Ok(())
     });
     if let Err(e) = registered {
-        signal::write_stderr(format!("windlass: no live metrics: {e}\n").as_bytes());
+        signal::report(format_args!("no live metrics: {e}"));
     }
 }
 

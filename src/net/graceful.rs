@@ -454,7 +454,7 @@ impl Graceful {
             };
             let requests = Steps(Requests::new(&service, stream, state));
             match &self.builder {
-                None => drop(task::spawn_at(requests, site)),
+                None => spawn::spawn_unjoined(requests, site),
                 // It was checked.
                 Some(builder) => drop(builder.clone().prepare()?.spawn_body(requests, site)),
             }
@@ -648,21 +648,16 @@ impl Default for Graceful {
 
 debug_fields!(Graceful, |this| n_members: this.n_members(), ..);
 
-/// Says the first time that an accept has failed and is repeated.
+/// Reports the first error of an accept that is repeated.
 fn say_once() -> impl FnMut(&io::Error) {
     let mut is_said = false;
     move |error| {
         if !std::mem::replace(&mut is_said, true) {
-            say(error);
+            signal::report(format_args!(
+                "connections wait, as none can be accepted: {error}"
+            ));
         }
     }
-}
-
-/// Says that an accept has failed and is repeated.
-#[cold]
-fn say(error: &io::Error) {
-    let line = format!("windlass: connections wait, as none can be accepted: {error}\n");
-    signal::write_stderr(line.as_bytes());
 }
 
 /// Whether every later accept fails as this one did.

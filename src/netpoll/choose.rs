@@ -107,7 +107,7 @@ fn wish(value: Option<&OsStr>) -> Wish {
 /// Writes a line to stderr, the first time in this process.
 fn report_once(reported: &AtomicBool, what: &str) {
     if !reported.swap(true, Ordering::Relaxed) {
-        signal::write_stderr(format!("windlass: {what}\n").as_bytes());
+        signal::report(what);
     }
 }
 

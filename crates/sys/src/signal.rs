@@ -1,6 +1,7 @@
 //! Signals: alternate stacks for Ms, the SIGSEGV and SIGQUIT handlers, raw writes.
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::io::{self, ErrorKind::Interrupted, ErrorKind::WouldBlock};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -189,9 +190,14 @@ static STDERR_WAIT: libc::timespec = libc::timespec {
     tv_nsec: 10_000_000,
 };
 
-/// Writes bytes to stderr. Where there is no room for 100 ms (a pipe that nobody reads, a stopped terminal), the rest is
-/// lost, and then what has no room in 10 ms, until some has. So whoever reports can be waited for. Usable in a signal
-/// handler: takes no lock and does not allocate.
+/// Writes a line of the runtime to stderr, as [`write_stderr`] does. Not in a signal handler: it allocates.
+pub fn report(what: impl fmt::Display) {
+    write_stderr(format!("windlass: {what}\n").as_bytes());
+}
+
+/// Writes bytes to stderr. If stderr takes nothing for 100 ms (a pipe that nobody reads, a stopped terminal), the rest of
+/// the bytes is lost. Later calls wait for 10 ms only, until stderr takes something again. So a call ends in bounded time.
+/// Usable in a signal handler: takes no lock and does not allocate.
 pub fn write_stderr(mut bytes: &[u8]) {
     /// Whether the last bytes were lost. Ordering: relaxed, a hint.
     static LOST: AtomicBool = AtomicBool::new(false);

@@ -277,8 +277,7 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
             0 => String::new(),
             n => format!(" ({n} more since the last such line)"),
         };
-        let line = format!("windlass: goroutine {} cannot start: {e}{more}\n", g.id());
-        signal::write_stderr(line.as_bytes());
+        signal::report(format_args!("goroutine {} cannot start: {e}{more}", g.id()));
     }
     g.status.set_running();
     handoff::as_outsider(m, || {
@@ -299,8 +298,7 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
 pub(crate) fn tell_of_failed_starts(sched: &Sched) {
     let n = sched.failed_starts.take_left_out();
     if n > 0 {
-        let line = format!("windlass: {n} more goroutines could not start\n");
-        signal::write_stderr(line.as_bytes());
+        signal::report(format_args!("{n} more goroutines could not start"));
     }
 }
 

@@ -75,11 +75,10 @@ fn retire_m(sched: &Sched, m: &M) {
 /// Reports on stderr that there are too few threads, once per runtime.
 pub(crate) fn warn_once(sched: &Sched, why: &str) {
     if !sched.warned_threads.swap(true, Ordering::Relaxed) {
-        let line = format!(
-            "windlass: {why}: goroutines behind a blocking call, an offloaded one or a locked thread wait \
-             for it; raise Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)\n"
-        );
-        signal::write_stderr(line.as_bytes());
+        signal::report(format_args!(
+            "{why}: goroutines behind a blocking call, an offloaded one or a locked thread wait for it; raise \
+             Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)"
+        ));
     }
 }
 

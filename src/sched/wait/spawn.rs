@@ -152,15 +152,15 @@ where
     TaskRef(g)
 }
 
-/// Spawns `f` on the runtime of the calling goroutine, without a handle.
+/// Spawns `body` on the runtime of the calling goroutine, without a handle.
 ///
 /// # Panics
 ///
 /// Off the runtime.
 #[track_caller]
-pub(crate) fn spawn_unjoined<F: FnOnce()>(f: F, site: &'static Location<'static>) {
+pub(crate) fn spawn_unjoined<B: Body<()>>(body: B, site: &'static Location<'static>) {
     points::end_if_late();
-    let task = spawn(f, Options::default(), site);
+    let task = spawn(body, Options::default(), site);
     if completion::detach(&task.g().join) {
         drop_outcome(task.g());
     }
