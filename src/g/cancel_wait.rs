@@ -417,21 +417,13 @@ mod tests {
         assert!(outer.was_late() && inner.was_late());
     }
 
-    fn running() -> Status {
-        let status = Status::new();
-        status.set_new();
-        status.set_runnable();
-        status.set_running();
-        status
-    }
-
     fn sleeps(status: &Status) -> WaitId {
         status.set_waiting(Why::cancellable(Reason::Sleep, true), 0)
     }
 
     #[test]
     fn a_shield_counts_that_is_entered_before_the_wait() {
-        let (status, word) = (running(), CancelFlag::new());
+        let (status, word) = (Status::running(), CancelFlag::new());
         word.set();
         let wait = word.wait_to_cancel(|| {
             word.mask();
@@ -443,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_masked_word_lets_waits_be() {
-        let status = running();
+        let status = Status::running();
         let wait = sleeps(&status);
         let word = CancelFlag::new();
         word.mask();

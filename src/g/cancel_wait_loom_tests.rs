@@ -13,10 +13,7 @@ struct Model {
 }
 
 fn model() -> Arc<Model> {
-    let status = Status::new();
-    status.set_new();
-    status.set_runnable();
-    status.set_running();
+    let status = Status::running();
     Arc::new(Model {
         status,
         word: CancelFlag::new(),
@@ -116,10 +113,7 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
     unsafe impl Sync for Parking {}
 
     models::run(|| {
-        let status = Status::new();
-        status.set_new();
-        status.set_runnable();
-        status.set_running();
+        let status = Status::running();
         let m = Arc::new(Parking {
             status,
             token: Token::new(),

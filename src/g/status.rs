@@ -248,6 +248,16 @@ impl Status {
         Status(AtomicU64::new(0))
     }
 
+    /// That of a goroutine that runs.
+    #[cfg(test)]
+    pub(crate) fn running() -> Status {
+        let status = Status::new();
+        status.set_new();
+        status.set_runnable();
+        status.set_running();
+        status
+    }
+
     #[inline]
     pub(crate) fn load(&self) -> Snapshot {
         Snapshot(self.0.load(Ordering::SeqCst) & !(HELD | STAMPED))
@@ -541,10 +551,7 @@ mod tests {
     use super::*;
 
     fn waiting() -> (Status, WaitId) {
-        let s = Status::new();
-        s.set_new();
-        s.set_runnable();
-        s.set_running();
+        let s = Status::running();
         let w = s.set_waiting(Reason::Park, 0);
         (s, w)
     }
@@ -591,10 +598,7 @@ mod tests {
     }
     #[test]
     fn a_wait_knows_its_age() {
-        let s = Status::new();
-        s.set_new();
-        s.set_runnable();
-        s.set_running();
+        let s = Status::running();
         let day_ns = 86_400_000_000_000;
         let began_ns = 40 * day_ns;
         let _ = s.set_waiting(Reason::Sleep, began_ns);

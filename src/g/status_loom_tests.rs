@@ -5,20 +5,12 @@ use super::*;
 use crate::loom::models::atomic::{AtomicU32, Ordering};
 use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
-fn running() -> Status {
-    let s = Status::new();
-    s.set_new();
-    s.set_runnable();
-    s.set_running();
-    s
-}
-
 /// In every order the parker continues exactly once: it finds the token before it sleeps, or
 /// exactly one waker wakes it.
 #[test]
 fn loom_park_and_unpark() {
     models::run(|| {
-        let g = Arc::new((running(), Token::new(), AtomicU32::new(0)));
+        let g = Arc::new((Status::running(), Token::new(), AtomicU32::new(0)));
         let wakers: Vec<_> = (0..2)
             .map(|_| {
                 let g = Arc::clone(&g);
@@ -50,7 +42,7 @@ fn loom_park_and_unpark() {
 #[test]
 fn loom_complete_and_cancel() {
     models::run(|| {
-        let g = Arc::new((running(), AtomicU32::new(0), AtomicU32::new(0)));
+        let g = Arc::new((Status::running(), AtomicU32::new(0), AtomicU32::new(0)));
         let wait = g.0.set_waiting(Reason::Io, 0);
         let reaper = {
             let g = Arc::clone(&g);
@@ -87,7 +79,7 @@ fn loom_complete_and_cancel() {
 #[test]
 fn loom_a_hold_loses_no_wake() {
     models::run(|| {
-        let s = Arc::new((running(), UnsafeCell::new(0)));
+        let s = Arc::new((Status::running(), UnsafeCell::new(0)));
         let wait = s.0.set_waiting(Reason::Join, 0);
         let waker = {
             let s = Arc::clone(&s);
@@ -109,7 +101,7 @@ fn loom_a_hold_loses_no_wake() {
 type Parked = Arc<(Status, Token, UnsafeCell<u32>)>;
 
 fn parks() -> Parked {
-    Arc::new((running(), Token::new(), UnsafeCell::new(0)))
+    Arc::new((Status::running(), Token::new(), UnsafeCell::new(0)))
 }
 
 fn spawn_for(g: &Parked, f: impl FnOnce(&Parked) + 'static) -> thread::JoinHandle<()> {

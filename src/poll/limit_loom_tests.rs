@@ -18,10 +18,7 @@ impl HasStatus for Sleeper {
 #[test]
 fn loom_a_moved_deadline_reaches_the_wait() {
     models::run(|| {
-        let status = Status::new();
-        status.set_new();
-        status.set_runnable();
-        status.set_running();
+        let status = Status::running();
         let shared = Arc::new((
             MovableDeadline::<Sleeper>::new(),
             Sleeper(status),

@@ -16,13 +16,9 @@ struct Model {
 unsafe impl Sync for Model {}
 
 fn model() -> Arc<Model> {
-    let status = Status::new();
-    status.set_new();
-    status.set_runnable();
-    status.set_running();
     Arc::new(Model {
         word: AtomicPtr::new(NOTHING),
-        status,
+        status: Status::running(),
         outcome: UnsafeCell::new(0),
     })
 }
@@ -73,8 +69,8 @@ fn loom_a_thread_gives_up_an_event() {
     });
 }
 
-/// The commit of a goroutine's park publishes, then somebody ends the wait without the event. Whoever wakes the
-/// goroutine goes on as it.
+/// A goroutine parks and publishes itself. Then two wakers race: the setter, and one who ends the wait without the event,
+/// as the end of a run does. The thread whose wake counts runs the goroutine's code from there on.
 #[test]
 fn loom_a_goroutine_waits_for_an_event() {
     models::run(|| {

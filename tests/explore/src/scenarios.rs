@@ -9,12 +9,12 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use windlass::channel::{Select, Sender, bounded, never, select, unbounded};
-use windlass::context::Context;
+use windlass::context::{Canceller, Context};
 use windlass::explore::{Scenario, advance, draw, spawn_thread};
 use windlass::io::RecvBuf;
 use windlass::net::{Graceful, Next, TcpListener, TcpStream};
 use windlass::sync::{Condvar, Mutex, Semaphore};
-use windlass::task::{self, When, lock_thread};
+use windlass::task::{self, JoinHandle, When, lock_thread};
 use windlass::topology::Topology;
 use windlass::{Builder, Runtime, blocking, future, join, offload, sleep, spawn, yield_now};
 
@@ -158,6 +158,14 @@ fn yields(n: u64) {
     (0..n).for_each(|_| yield_now());
 }
 
+/// Spawns a goroutine that cancels after a few turns.
+fn cancel_soon(canceller: Canceller) -> JoinHandle<()> {
+    spawn(move || {
+        yields(draw(4));
+        canceller.cancel();
+    })
+}
+
 fn spawn_join() {
     let rt = runtime(2);
     rt.run(|| {
@@ -277,10 +285,7 @@ fn cancel_on_new_threads() {
                 spawn(|| {
                     for _ in 0..3 {
                         let (ctx, canceller) = Context::background().with_cancel();
-                        let cancels = spawn(move || {
-                            yields(draw(4));
-                            canceller.cancel();
-                        });
+                        let cancels = cancel_soon(canceller);
                         ctx.run(|| sleep(Duration::from_secs(5)));
                         cancels.join().unwrap();
                     }
@@ -432,10 +437,7 @@ fn cancel_or_completion() {
             fill(&mut a, &mut buf[n..3]);
             assert_eq!(&buf[..3], b"abc");
         });
-        let cancels = spawn(move || {
-            yields(draw(4));
-            canceller.cancel();
-        });
+        let cancels = cancel_soon(canceller);
         yields(draw(4));
         write(&mut b, b"abc");
         cancels.join().unwrap();
@@ -464,10 +466,7 @@ fn spawn_when() {
         ));
         let (silent, _other) = pair();
         drop(task::spawn_when(When::readable(silent), |_, _| ()));
-        let cancels = spawn(move || {
-            yields(draw(4));
-            canceller.cancel();
-        });
+        let cancels = cancel_soon(canceller);
         yields(draw(4));
         write(&mut b, b"abc");
         cancels.join().unwrap();
@@ -509,7 +508,7 @@ fn serve_requests() {
         for byte in 0..2 {
             write(&mut client, &[byte]);
             let mut answer = [0];
-            // A poll that fails for want of memory ends the connection.
+            // If the kernel has no memory for a poll, the server closes the connection.
             if read(&mut client, &mut answer).unwrap_or(0) == 0 {
                 break;
             }
