@@ -429,7 +429,7 @@ impl Context {
         self.is_done()
     }
 
-    /// It, as what ends waits; `None` if it is never done.
+    /// The node that ends waits in this context; `None` if it is never done.
     pub(crate) fn source(&self) -> Option<Arc<dyn CancelSource + Send + Sync>> {
         let node = Arc::clone(self.node.as_ref()?);
         Some(node)

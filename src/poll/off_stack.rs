@@ -11,7 +11,6 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::fmt;
 use std::io;
 use std::marker::PhantomPinned;
 use std::mem;
@@ -32,6 +31,7 @@ use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Record};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::request::Request;
+use crate::util::fmt_as::debug_fields;
 
 /// A context that ends waits off the stack.
 pub(crate) type Source = Arc<dyn CancelSource + Send + Sync>;
@@ -54,7 +54,7 @@ impl Until {
     }
 }
 
-/// See above. It may be waited again and again.
+/// A wait during which its goroutine has no stack. It may be waited again and again.
 #[repr(C)]
 pub(crate) struct OffStackWait {
     /// First, so that its address is that of the whole.
@@ -73,13 +73,7 @@ pub(crate) struct OffStackWait {
     pinned: PhantomPinned,
 }
 
-impl fmt::Debug for OffStackWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OffStackWait")
-            .field("until", &self.until)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(OffStackWait, |this| until: this.until, ..);
 
 // SAFETY: the goroutine that waits moves between threads. The cells are its own, those of the scope and the
 // operation guarded as they are on a stack, which moves with its goroutine, too.

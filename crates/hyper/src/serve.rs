@@ -139,8 +139,8 @@ impl Http {
     }
 
     /// Accepts connections, and calls `handle` for each request when its body has arrived, until `server` is asked to
-    /// stop. Then answers that are begun are finished, and HTTP/1.1 clients are told to close; an idle connection gets
-    /// 500 ms.
+    /// stop. After the stop, requests that have begun get their answers, which tell a client of HTTP/1.1 to close the
+    /// connection. An idle connection of HTTP/1.1 is closed when no request has come for 500 ms.
     ///
     /// `handle` runs on the goroutine of the connection, with HTTP/2 on one for the request. A panic in it ends the
     /// connection or the request without an answer. Bodies are whole: for streams and upgrades use hyper's own
@@ -196,8 +196,7 @@ impl Http {
             async move {
                 let mut response = self.answer(request, &*handle).await;
                 if !is_http2 && stopping.is_done() {
-                    let close = HeaderValue::from_static("close");
-                    response.headers_mut().insert(CONNECTION, close);
+                    say_close(&mut response);
                 }
                 drop(working);
                 Ok::<_, Infallible>(response)
@@ -308,10 +307,15 @@ fn refusal(status: StatusCode, is_http1: bool) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     if is_http1 {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
+        say_close(&mut response);
     }
     response
+}
+
+/// Tells a client of HTTP/1.1 that this answer is the last one of its connection.
+fn say_close(response: &mut Response<Full<Bytes>>) {
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
 }
 
 /// The output of a future, unless it takes too long. It has a timer only if it has to wait.
