@@ -54,7 +54,7 @@ where
     }
 }
 
-/// Reads what is there.
+/// Reads up to 64 bytes; none at the end of the stream.
 fn read(mut stream: &TcpStream) -> io::Result<Vec<u8>> {
     let mut bytes = [0; 64];
     let n = stream.read(&mut bytes)?;

@@ -258,7 +258,8 @@ pub fn notify(message: &str) -> io::Result<bool> {
 }
 
 /// Starts the program of this process anew, with the same arguments, environment and streams, and passes the listeners to
-/// it. Returns its number when it is [`ready`]; systemd is told of it (`MAINPID`).
+/// it. When the new process has called [`ready`], tells systemd that it is the main process now (`MAINPID`), and returns
+/// its process id.
 ///
 /// The program is found by the path of this process's, so a new version that was installed there is started.
 ///
