@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -226,18 +226,15 @@ fn systemd_is_told() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// The program that does what systemd does for a socket.
-#[test]
-fn a_socket_of_systemd_is_served_and_handed_on() {
-    let _guard = util::hang_guard();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+/// Starts the program that does what systemd does for a socket, at a free port, and returns its lines on stderr, the
+/// first of which says that it listens. `None` if it is not installed.
+///
+/// Before that line, the port may still belong to the listener that has found it: a process that another test forks
+/// just then has a copy until it begins its program.
+fn activate(addr: SocketAddr) -> Option<(Child, BufReader<ChildStderr>)> {
     let template = command("");
     let mut activate = Command::new("systemd-socket-activate");
-    activate.args(["-l", &format!("127.0.0.1:{port}")]);
+    activate.args(["-l", &addr.to_string()]);
     for (name, value) in template.get_envs() {
         let name = name.to_str().unwrap();
         if let Some(value) = value {
@@ -246,19 +243,35 @@ fn a_socket_of_systemd_is_served_and_handed_on() {
     }
     activate
         .arg(template.get_program())
-        .args(template.get_args());
-    let Ok(mut server) = activate.stdout(Stdio::piped()).stdin(Stdio::null()).spawn() else {
+        .args(template.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = activate.spawn().ok()?;
+    let mut says = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("Listening on") {
+        line.clear();
+        assert_ne!(says.read_line(&mut line).unwrap(), 0, "it does not listen");
+    }
+    Some((child, says))
+}
+
+#[test]
+fn a_socket_of_systemd_is_served_and_handed_on() {
+    let _guard = util::hang_guard();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let addr = SocketAddr::from(([127, 0, 0, 1], port));
+    let Some((mut server, _says)) = activate(addr) else {
         eprintln!("SKIPPED: there is no systemd-socket-activate here");
         return;
     };
-    let addr = SocketAddr::from(([127, 0, 0, 1], port));
     // It starts the server for the first connection.
-    let mut stream = loop {
-        match connect(addr) {
-            Ok(stream) => break stream,
-            Err(_) => thread::yield_now(),
-        }
-    };
+    let mut stream = connect(addr).unwrap();
     let mut lines = Lines::of(&mut server);
     let (given, pid) = lines.serving();
     assert_eq!(given, addr);
