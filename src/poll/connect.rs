@@ -11,7 +11,6 @@ use super::op;
 use super::op::Deadline;
 use super::ready;
 use crate::g::header::GRef;
-use crate::sched::types::current;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::points;
@@ -20,7 +19,6 @@ use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::retry;
 use crate::sys::request::Request;
 use crate::sys::socket;
-use crate::sys::uring::sync_cancel_all_of;
 use crate::util::ladder;
 
 /// How long accept delays an error that an immediate retry cannot cure.
@@ -102,7 +100,8 @@ impl Fd {
                     }
                     // The kernel's own errors come from an accept that has checked the queue.
                     if accepted.as_ref().is_err_and(|e| e.raw_os_error().is_none()) {
-                        self.hand_wake_on();
+                        // SAFETY: as above.
+                        accepted = unsafe { self.take_what_came(g, request) }.unwrap_or(accepted);
                     }
                     accepted.map(|done| done.n as i32)
                 }
@@ -115,25 +114,31 @@ impl Fd {
         Ok((Fd::from(fd), addr))
     }
 
-    /// Passes on the wake of an accept that ended without a connection.
+    /// Makes an accept again that a deadline or a context has just ended, if there is a connection now.
     ///
-    /// The kernel wakes one of the accepts that wait at a listener in rings. If that one is just
-    /// being cancelled, the wake is lost, and the others sleep although there is a connection. So,
-    /// if there is a connection now, this cancels all requests that wait for it in the rings of
-    /// this runtime. Their goroutines submit new ones, and a new request checks the queue before it
-    /// waits.
-    fn hand_wake_on(&self) {
-        let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
-            return;
-        };
-        if !matches!(socket::poll_now(self.as_fd(), libc::POLLIN), Ok(shown) if shown != 0) {
-            return;
+    /// The kernel wakes one of the accepts that wait at a listener in rings, of all processes that have it. If that
+    /// one is just being cancelled, the others sleep although there is a connection.
+    ///
+    /// # Safety
+    ///
+    /// As [`op::run`].
+    unsafe fn take_what_came(
+        &self,
+        g: GRef,
+        request: Request,
+    ) -> Option<io::Result<op::Completed>> {
+        while matches!(socket::poll_now(self.as_fd(), libc::POLLIN), Ok(shown) if shown != 0) {
+            // Another accept may take the connection first.
+            let soon = clock::now_ns() + ACCEPT_PAUSE_NS;
+            // SAFETY: by this function's contract.
+            let accept = || unsafe { op::run_until(g, request, Deadline::at(soon)) };
+            let accepted = current_context::shield(accept);
+            let is_cut = |e: &io::Error| e.raw_os_error().is_none();
+            if points::is_cancelled() || !accepted.as_ref().is_err_and(is_cut) {
+                return Some(accepted);
+            }
         }
-        let fd = self.as_fd().as_raw_fd();
-        for ring_fd in m.sched().ps.iter().filter_map(|p| p.poller.ring_fd()) {
-            // Most likely nothing waits there.
-            let _ = sync_cancel_all_of(ring_fd, fd);
-        }
+        None
     }
 
     /// Connects, until the deadline (then `TimedOut`, as `std::net::TcpStream::connect_timeout`).

@@ -13,7 +13,7 @@ use crate::util;
 use crate::util::{Pattern, hang_guard, run, runtime, wait_until};
 use windlass::context::Context;
 use windlass::net::{TcpListener, TcpStream};
-use windlass::{blocking, spawn, task, yield_now};
+use windlass::{blocking, channel, spawn, task, yield_now};
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -1299,6 +1299,67 @@ fn several_goroutines_accept_from_one_listener() {
         clients.into_iter().for_each(|j| j.join().unwrap());
         assert_eq!(n.load(Ordering::SeqCst), 200);
     });
+}
+
+/// The kernel wakes the accept that has waited longest. Two runtimes stand for two processes with one listener.
+#[test]
+fn a_connection_that_wakes_an_accept_which_just_ends_is_not_left() {
+    const WAIT: Duration = Duration::from_micros(300);
+    const STEP: Duration = Duration::from_micros(1);
+    let _guard = hang_guard();
+    let (first, addr) = listener();
+    let second = first.try_clone().unwrap();
+    let (to_impatient, begins) = channel::bounded(0);
+    let (to_patient, begins_too) = channel::bounded(0);
+    let impatient = std::thread::spawn(move || {
+        runtime(1).run(move || {
+            while let Ok(until) = begins.recv() {
+                match Context::background()
+                    .with_deadline(until)
+                    .run(|| first.accept())
+                {
+                    Ok((mut stream, _)) => stream.write_all(b"i").unwrap(),
+                    Err(e) => assert_eq!(e.kind(), ErrorKind::TimedOut, "{e}"),
+                }
+            }
+        });
+    });
+    let patient = std::thread::spawn(move || {
+        runtime(1).run(move || {
+            while let Ok(()) = begins_too.recv() {
+                second.accept().unwrap().0.write_all(b"p").unwrap();
+            }
+        });
+    });
+    // Returns who answers.
+    let ask = || {
+        let mut stream = std::net::TcpStream::connect(addr).unwrap();
+        let mut who = [0];
+        stream.read_exact(&mut who).unwrap();
+        who[0]
+    };
+    let mut n_impatient = 0;
+    // How long before the end of the accept it connects: near the edge between the two answers.
+    let mut early = WAIT / 3;
+    for _ in 0..2_000 {
+        let until = Instant::now() + WAIT;
+        to_impatient.send(until).unwrap();
+        to_patient.send(()).unwrap();
+        while Instant::now() < until - early {
+            std::hint::spin_loop();
+        }
+        if ask() == b'i' {
+            n_impatient += 1;
+            assert_eq!(ask(), b'p');
+            early = early.saturating_sub(STEP);
+        } else {
+            early = WAIT.min(early + STEP);
+        }
+    }
+    eprintln!("{n_impatient} connections came before the end of the accept");
+    drop((to_impatient, to_patient));
+    impatient.join().unwrap();
+    patient.join().unwrap();
 }
 
 /// In a process of its own, because it uses up the process's descriptors.

@@ -17,16 +17,13 @@ fn key(fd: i32) -> Key {
     Key::Ring((fd - FIRST_FD) as usize)
 }
 
-/// `IORING_REGISTER_SYNC_CANCEL` by name, or of all operations on `of`.
+/// `IORING_REGISTER_SYNC_CANCEL` by name.
 #[track_caller]
-pub fn sync_cancel(fd: i32, user_data: u64, of: Option<i32>) -> io::Result<()> {
+pub fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
     point(What::Ring);
     let n = with(|c| {
         c.check_operations();
-        let n = c.kernel.cancel(fd, |sqe| match of {
-            Some(of) => sqe.fd == of,
-            None => sqe.user_data == user_data,
-        });
+        let n = c.kernel.cancel(fd, |sqe| sqe.user_data == user_data);
         c.wake(key(fd), 1);
         n
     });

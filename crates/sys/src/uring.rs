@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::errno::cvt;
 
 const REGISTER_SYNC_CANCEL: libc::c_uint = 24;
-/// Cancels all operations on a descriptor, instead of one by its `user_data`.
-const CANCEL_ALL_OF_FD: u32 = 1 | 1 << 1;
 const REGISTER_SEND_MSG_RING: libc::c_uint = 31;
 const OP_MSG_RING: u8 = 40;
 
@@ -61,27 +59,11 @@ fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<(
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
-    return windlass_explorer::sync_cancel(fd, user_data, None);
-    cancel(fd, user_data, -1, 0)
-}
-
-/// As [`sync_cancel`], for all operations on the descriptor `of`.
-///
-/// # Errors
-///
-/// `ENOENT` if there are none.
-#[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub fn sync_cancel_all_of(fd: i32, of: i32) -> io::Result<()> {
-    #[cfg(explore)]
-    return windlass_explorer::sync_cancel(fd, 0, Some(of));
-    cancel(fd, 0, of, CANCEL_ALL_OF_FD)
-}
-
-fn cancel(fd: i32, user_data: u64, of: i32, flags: u32) -> io::Result<()> {
+    return windlass_explorer::sync_cancel(fd, user_data);
     let arg = SyncCancelReg {
         addr: user_data,
-        fd: of,
-        flags,
+        fd: -1,
+        flags: 0,
         timeout: [0, 0],
         opcode: 0,
         pad: [0; 7],
