@@ -218,6 +218,25 @@ fn claim(sched: &Sched, g: GRef) -> Option<(TaskRef, Snapshot)> {
     mine(status).then_some((task, status))
 }
 
+/// Calls `f` with every goroutine of `sched` that waits for a reason that `is_wanted`, in no order. It may have gone
+/// on by then, but not ended.
+#[cfg(feature = "backtrace")]
+pub(super) fn for_each_waiting(
+    sched: &Sched,
+    is_wanted: impl Fn(Reason) -> bool,
+    mut f: impl FnMut(GRef, Reason),
+) {
+    let waits = |status: Snapshot| status.kind() == GKind::Waiting && is_wanted(status.reason());
+    slab::for_each(|g| {
+        if waits(g.status.load())
+            && let Some((task, status)) = claim(sched, g)
+            && waits(status)
+        {
+            f(task.g(), status.reason());
+        }
+    });
+}
+
 /// The number of the goroutine that is in a slot, if it is one of `sched`.
 pub(crate) fn id_of(sched: &Sched, g: GRef) -> Option<u64> {
     claim(sched, g).map(|(task, _)| task.g().id())

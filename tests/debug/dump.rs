@@ -343,3 +343,43 @@ fn dumps_disturb_nobody() {
     assert!(dumper.join().unwrap() > 0);
     assert_eq!(sum.load(Ordering::Relaxed), 800);
 }
+
+/// Also in a release build, whose line tables have no paths of functions into which others were inlined.
+#[test]
+fn functions_have_their_paths() {
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(1);
+    let handle = runtime.handle();
+    runtime.run(|| {
+        let parker = named("parker", its_caller);
+        util::wait_until(|| handle.metrics().total().parks >= 1);
+        let dump = handle.dump();
+        let parked = find(&dump, "parker");
+        let calls = parked.stack.chunk_by(|a, b| a.address == b.address);
+        let functions: Vec<_> = calls
+            .filter_map(|call| call.last()?.function.clone())
+            .collect();
+        assert!(functions.len() > 3, "{functions:?}");
+        for function in &functions {
+            let is_rust = function.contains("::");
+            assert!(
+                is_rust || &**function == "stack_init_trampoline",
+                "{functions:?}"
+            );
+        }
+        // Those of windlass have their modules wherever they are.
+        let ours = |f: &&windlass::debug::Frame| {
+            let file = f.file.as_deref().unwrap_or_default();
+            file.contains("/src/sched/wait/")
+        };
+        let mut ours = parked.stack.iter().filter(ours).peekable();
+        assert!(ours.peek().is_some());
+        assert!(ours.all(|f| {
+            f.function
+                .as_ref()
+                .is_some_and(|f| f.contains("windlass::sched::wait::"))
+        }));
+        parker.task().unpark();
+        parker.join().unwrap();
+    });
+}
