@@ -82,6 +82,9 @@ pub struct Goroutine {
     pub wait_reason: Option<&'static str>,
     /// How long it has waited, with a precision of about a second.
     pub waiting: Duration,
+    /// The number of the goroutine that it waits for: the one that it joins, or that has locked the
+    /// [`Mutex`](crate::sync::Mutex) which it wants; the latter with the feature `lock-owners`. Present in dumps.
+    pub waits_for: Option<u64>,
     /// Where it was spawned.
     pub spawned_at: &'static std::panic::Location<'static>,
     /// The P that it runs on.
@@ -148,6 +151,9 @@ impl fmt::Display for Goroutine {
         }
         if let Some(cpu_time) = self.cpu_time {
             write!(f, ", cpu {cpu_time:.1?}")?;
+        }
+        if let Some(other) = self.waits_for {
+            write!(f, ", for goroutine {other}")?;
         }
         f.write_str("]")
     }
@@ -315,6 +321,7 @@ fn describe(sched: &Sched, g: GRef, status: Snapshot, running: &[Running]) -> Op
         } else {
             Duration::ZERO
         },
+        waits_for: None,
         spawned_at: g.site()?,
         p: on.and_then(|r| r.p),
         m: on.map(|r| r.m),

@@ -78,6 +78,7 @@ fn every_state_and_reason_is_told() {
         let blocker = named("blocker", move || blocking(|| gate.wait()));
         let target = named("target", task::park);
         let unpark_target = target.task();
+        let target_id = unpark_target.id();
         let joiner = named("joiner", move || target.join().unwrap());
         let future = windlass::future::spawn(std::future::pending::<()>());
         let future_id = future.task().id();
@@ -103,6 +104,10 @@ fn every_state_and_reason_is_told() {
             assert_eq!(g.parent, find(&dump, "main").id);
             assert_eq!(g.spawned_at.file(), file!());
             assert!(g.waiting < Duration::from_secs(100), "{g}");
+        }
+        for g in &dump.goroutines {
+            let joins = g.name.as_deref() == Some("joiner");
+            assert_eq!(g.waits_for, joins.then_some(target_id), "{g}");
         }
         let future = of_future(&dump).unwrap();
         assert_eq!(future.wait_reason, Some("future without a stack"));
@@ -360,10 +365,11 @@ fn functions_have_their_paths() {
             .filter_map(|call| call.last()?.function.clone())
             .collect();
         assert!(functions.len() > 3, "{functions:?}");
+        // These have no path.
+        let is_root = |f: &str| ["stack_init_trampoline", "__rust_try"].contains(&f);
         for function in &functions {
-            let is_rust = function.contains("::");
             assert!(
-                is_rust || &**function == "stack_init_trampoline",
+                function.contains("::") || is_root(function),
                 "{functions:?}"
             );
         }

@@ -36,6 +36,7 @@ fn profile_of_a_grinder(n_ps: usize) -> Profile {
                 // Another test of this process takes one.
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}");
+                    sleep(Duration::from_millis(5));
                     continue;
                 }
             };
@@ -133,6 +134,7 @@ fn time_of_a_goroutine_that_is_not_seen_is_not_the_runtimes() {
                 // Another test of this process takes one.
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}");
+                    sleep(Duration::from_millis(5));
                     continue;
                 }
             };
@@ -177,7 +179,10 @@ fn the_runtimes_own_time_is_told_apart_by_its_work() {
                         is_seen.1 |= sees(&profile, &kernel, "windlass::netpoll");
                     }
                     // Another test of this process takes one.
-                    Err(e) => assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}"),
+                    Err(e) => {
+                        assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}");
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
                 }
             }
             is_over.store(true, Ordering::Relaxed);

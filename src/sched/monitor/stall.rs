@@ -127,10 +127,6 @@ fn stall_on<'a>(p: &'a P, m: &'a Carrier, dispatches: u64, since_ns: u64) -> Opt
     (is_out && has_p && stall.is_still()).then_some(stall)
 }
 
-/// The most of the stack of an M's loop that is copied.
-#[cfg(feature = "backtrace")]
-const LOOP_BYTES: usize = 64 * 1024;
-
 /// Passes to `f` the goroutine that runs on the calling thread, or 0 for the loop of its M. Safe in a signal
 /// handler: the goroutine stays on its thread meanwhile, so what its header points at stays, too.
 #[cfg(feature = "backtrace")]
@@ -139,13 +135,13 @@ pub(crate) fn runs_here(f: &mut dyn FnMut(&windlass_unwind::Seen<'_>)) {
         return;
     };
     let Some(g) = m.curg.get() else {
-        // While no goroutine is current, the thread is on the stack of the loop.
+        // While no goroutine is current, the thread is on the stack of the loop, which is not deep.
         let end = m.loop_end.get();
         return f(&windlass_unwind::Seen {
             g: 0,
             name: "",
             label: None,
-            span: end.saturating_sub(LOOP_BYTES)..end,
+            span: end.saturating_sub(1 << 16)..end,
         });
     };
     if let Some(span) = g.stack_span() {
