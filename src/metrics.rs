@@ -31,6 +31,7 @@ use crate::sched::numa::policy::{N_DENIALS, StealDenied};
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Node, Sched};
 use crate::sched::types::steal_levels::N_LEVELS;
+use crate::sched::wait::spawn;
 use crate::sys::{clock, numa};
 use crate::util::fmt_as::fmt_as;
 use crate::util::histogram;
@@ -715,6 +716,9 @@ pub struct RuntimeMetrics {
     /// that touched it first, which is mostly the right one;
     /// [`Runtime::memory_placement`](crate::Runtime::memory_placement) shows where.
     pub placement_refusals: u64,
+    /// Goroutines of this process that ended by a panic which nobody was told of: their handle was dropped, before or after
+    /// that. A panic that a `join`, a group or a scope passes on is not counted.
+    pub detached_panics: u64,
 }
 
 impl RuntimeMetrics {
@@ -756,6 +760,7 @@ impl RuntimeMetrics {
             retakes: sched.retakes.load(Relaxed),
             handoffs: sched.handoffs.load(Relaxed),
             placement_refusals: numa::n_refused(),
+            detached_panics: spawn::n_detached_panics(),
             ps,
             places,
             nodes,

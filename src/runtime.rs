@@ -15,6 +15,7 @@ use crate::debug::dump::Dump;
 use crate::debug::goroutines::{self, Goroutine};
 use crate::debug::profile::{self, Profile};
 use crate::debug::trace::{self, Trace};
+use crate::debug::waits::{self, WaitProfile};
 use crate::debug::{deadlock, env, live, panics, schedtrace, shutdown, sigquit, stall};
 use crate::g::details::Details;
 use crate::g::header;
@@ -514,7 +515,7 @@ impl Builder {
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         #[cfg(feature = "backtrace")]
         if sched.config.stall_reports.is_some() {
-            windlass_unwind::install(crate::sched::monitor::stall::goroutine_here);
+            windlass_unwind::install(crate::sched::monitor::stall::runs_here);
         }
         if sched.config.flight_recorder {
             sched.start_tracing();
@@ -1621,6 +1622,48 @@ impl Handle {
         goes_on: impl FnMut() -> bool + Send,
     ) -> io::Result<Profile> {
         crate::task::offload(|| profile::take(&self.sched, duration, goes_on))
+    }
+
+    /// Takes a wait profile, for `duration` or until `goes_on` returns `false`: a hundred times a second it is looked
+    /// for goroutines that wait for a lock, a channel, a semaphore, the end of a goroutine or the like. Waits for the
+    /// kernel, for time and for `unpark` are left out. Needs the feature `backtrace`.
+    ///
+    /// Goroutines pay nothing for it before and after. While it is taken, one that is looked at cannot resume for some
+    /// microseconds, as in a [`dump`](Handle::dump).
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine, or blocks the plain thread, until the profile ends, and for the time to look names up.
+    ///
+    /// # Errors
+    ///
+    /// - `InvalidInput` for a duration of zero, or above an hour.
+    /// - `Unsupported` without the feature `backtrace`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let handle = rt.handle();
+    /// rt.run(|| match handle.profile_waits(Duration::from_millis(20), || true) {
+    ///     Ok(profile) => {
+    ///         for sample in &profile.samples {
+    ///             println!("{:?} of {}", sample.waited, sample.reason);
+    ///         }
+    ///     }
+    ///     Err(e) => println!("{e}"), // without the feature
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn profile_waits(
+        &self,
+        duration: Duration,
+        goes_on: impl FnMut() -> bool + Send,
+    ) -> io::Result<WaitProfile> {
+        crate::task::offload(|| waits::take(&self.sched, duration, goes_on))
     }
 
     /// Takes an execution trace: see [`Runtime::trace`].

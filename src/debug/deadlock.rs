@@ -219,7 +219,7 @@ fn switches_if_it_waits(tid: i32) -> Option<u64> {
         // The number of the call, or `running`.
         Ok(call) => call.split_whitespace().next()? == futex::NUMBER.to_string(),
         // A kernel without this file. A thread that sleeps may wait for something else.
-        Err(_) => stat_field(&read("stat").ok()?, 0)? == "S",
+        Err(_) => is_asleep(tid)?,
     };
     let status = read("status").ok().filter(|_| waits)?;
     let switches = status.lines().filter_map(|line| {
@@ -228,6 +228,12 @@ fn switches_if_it_waits(tid: i32) -> Option<u64> {
         name.ends_with("voluntary_ctxt_switches").then_some(n)
     });
     Some(switches.sum())
+}
+
+/// Whether a thread waits in the kernel, if that can be known.
+pub(super) fn is_asleep(tid: i32) -> Option<bool> {
+    let stat = std::fs::read_to_string(format!("{TASKS}/{tid}/stat")).ok()?;
+    Some(stat_field(&stat, 0)? == "S")
 }
 
 /// A field of a `stat` file, counted from that behind the name.

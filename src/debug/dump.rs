@@ -1,13 +1,17 @@
 //! All goroutines of a runtime with their stacks, in the form of Go's dumps.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::ops::Range;
 
-use super::goroutines::{self, Goroutine, State, is_off_stack};
+use super::goroutines::{self, Goroutine, State, is_off_stack, reason_text};
 use super::stack;
 use crate::g::header::GRef;
 use crate::g::snapshot::StackCopy;
+use crate::g::status::Reason;
 use crate::sched::monitor::freeze_stack;
 use crate::sched::types::state::Sched;
+use crate::sched::wait::completion;
 
 /// The goroutines of a runtime. Made by [`Runtime::dump`](crate::Runtime::dump).
 ///
@@ -28,14 +32,82 @@ impl Dump {
     pub(crate) fn take(sched: &Sched) -> Dump {
         let mut stacks = Stacks::new();
         let mut goroutines = Vec::new();
+        let mut joins = Joins::default();
         goroutines::for_each(sched, |mut goroutine, task| {
             stacks.add(sched, &mut goroutine, task.g());
+            joins.add(&goroutine, task.g(), stacks.span_of(&goroutine));
             goroutines.push(goroutine);
         });
         goroutines.sort_by_key(|g| g.id);
+        joins.tell(&mut goroutines);
         Dump {
             runtime: sched.config.name.clone(),
             goroutines,
+        }
+    }
+}
+
+impl Dump {
+    /// The rings of goroutines each of which waits for the next, by [`Goroutine::waits_for`], as their numbers: nothing
+    /// that the others do ends these waits. If the runtime was not at rest, the waits may be of different moments.
+    #[must_use]
+    pub fn cycles(&self) -> Vec<Vec<u64>> {
+        let waits: HashMap<u64, u64> = self
+            .goroutines
+            .iter()
+            .filter_map(|g| Some((g.id, g.waits_for?)))
+            .collect();
+        let mut seen = HashSet::new();
+        let mut cycles = Vec::new();
+        for g in &self.goroutines {
+            let (mut path, mut at) = (Vec::new(), g.id);
+            while seen.insert(at) {
+                path.push(at);
+                match waits.get(&at) {
+                    Some(&next) => at = next,
+                    None => break,
+                }
+            }
+            // It has come back to this path, and not to one before.
+            if waits.contains_key(&at)
+                && let Some(begin) = path.iter().position(|&id| id == at)
+            {
+                cycles.push(path.split_off(begin));
+            }
+        }
+        cycles
+    }
+}
+
+/// Who joins whom. The word of a goroutine that is joined has an address on the stack of the joiner.
+#[derive(Default)]
+struct Joins {
+    /// Each word, and the number of its goroutine.
+    words: Vec<(usize, u64)>,
+    /// The stacks of those that join, and their numbers.
+    stacks: Vec<(Range<usize>, u64)>,
+}
+
+impl Joins {
+    fn add(&mut self, goroutine: &Goroutine, g: GRef, stack: Range<usize>) {
+        self.words.push((completion::waiter(&g.join), goroutine.id));
+        if goroutine.wait_reason == reason_text(Reason::Join) {
+            self.stacks.push((stack, goroutine.id));
+        }
+    }
+
+    /// Notes it in the descriptions, which are sorted by number.
+    fn tell(mut self, goroutines: &mut [Goroutine]) {
+        self.words.sort_unstable();
+        for (stack, id) in self.stacks {
+            let at = self.words.partition_point(|&(word, _)| word < stack.start);
+            let Some(&(_, joined)) = self.words.get(at).filter(|(word, _)| stack.contains(word))
+            else {
+                continue;
+            };
+            if let Ok(idx) = goroutines.binary_search_by_key(&id, |g| g.id) {
+                goroutines[idx].waits_for = Some(joined);
+            }
         }
     }
 }
@@ -46,6 +118,8 @@ use stack::Walker;
 /// Copies the stacks of goroutines, and finds their frames.
 pub(crate) struct Stacks {
     copy: StackCopy,
+    /// The goroutine whose stack it is.
+    of: u64,
     walker: Walker,
 }
 
@@ -53,6 +127,7 @@ impl Stacks {
     pub(crate) fn new() -> Stacks {
         Stacks {
             copy: StackCopy::new(),
+            of: 0,
             walker: Walker::new(),
         }
     }
@@ -63,7 +138,17 @@ impl Stacks {
         if may_rest && freeze_stack::copy_stack(sched, g, &mut self.copy) {
             let node = self.copy.node().and_then(|idx| sched.nodes.get(idx));
             goroutine.node = node.map(|n| n.os_id);
+            goroutine.waits_for = Some(self.copy.owner()).filter(|&id| id != 0);
             goroutine.stack = self.walker.frames(&self.copy);
+            self.of = goroutine.id;
+        }
+    }
+
+    /// The stack of the goroutine, if that was copied last.
+    fn span_of(&self, goroutine: &Goroutine) -> Range<usize> {
+        match self.of == goroutine.id {
+            true => self.copy.span(),
+            false => 0..0,
         }
     }
 }
@@ -93,6 +178,13 @@ impl fmt::Display for Dump {
         let runtime = self.runtime.escape_debug();
         writeln!(f, "{runtime}: {} goroutines", self.goroutines.len())?;
         f.write_str(NO_STACKS)?;
+        for cycle in self.cycles() {
+            write!(f, "cycle: goroutine {}", cycle[0])?;
+            for other in cycle[1..].iter().chain(&cycle[..1]) {
+                write!(f, " waits for goroutine {other}")?;
+                f.write_str(if *other == cycle[0] { "\n" } else { ", which" })?;
+            }
+        }
         for goroutine in &self.goroutines {
             writeln!(f)?;
             entry(f, goroutine)?;

@@ -82,6 +82,9 @@ pub struct Goroutine {
     pub wait_reason: Option<&'static str>,
     /// How long it has waited, with a precision of about a second.
     pub waiting: Duration,
+    /// The number of the goroutine that it waits for: the one that it joins, or that has locked the
+    /// [`Mutex`](crate::sync::Mutex) which it wants; the latter with the feature `lock-owners`. Present in dumps.
+    pub waits_for: Option<u64>,
     /// Where it was spawned.
     pub spawned_at: &'static std::panic::Location<'static>,
     /// The P that it runs on.
@@ -148,6 +151,9 @@ impl fmt::Display for Goroutine {
         }
         if let Some(cpu_time) = self.cpu_time {
             write!(f, ", cpu {cpu_time:.1?}")?;
+        }
+        if let Some(other) = self.waits_for {
+            write!(f, ", for goroutine {other}")?;
         }
         f.write_str("]")
     }
@@ -216,6 +222,25 @@ fn claim(sched: &Sched, g: GRef) -> Option<(TaskRef, Snapshot)> {
     let task = TaskRef::from_counted(g);
     let status = g.status.load();
     mine(status).then_some((task, status))
+}
+
+/// Calls `f` with every goroutine of `sched` that waits for a reason that `is_wanted`, in no order. It may have gone
+/// on by then, but not ended.
+#[cfg(feature = "backtrace")]
+pub(super) fn for_each_waiting(
+    sched: &Sched,
+    is_wanted: impl Fn(Reason) -> bool,
+    mut f: impl FnMut(GRef, Reason),
+) {
+    let waits = |status: Snapshot| status.kind() == GKind::Waiting && is_wanted(status.reason());
+    slab::for_each(|g| {
+        if waits(g.status.load())
+            && let Some((task, status)) = claim(sched, g)
+            && waits(status)
+        {
+            f(task.g(), status.reason());
+        }
+    });
 }
 
 /// The number of the goroutine that is in a slot, if it is one of `sched`.
@@ -296,6 +321,7 @@ fn describe(sched: &Sched, g: GRef, status: Snapshot, running: &[Running]) -> Op
         } else {
             Duration::ZERO
         },
+        waits_for: None,
         spawned_at: g.site()?,
         p: on.and_then(|r| r.p),
         m: on.map(|r| r.m),

@@ -33,6 +33,7 @@ pub(crate) mod region;
 pub(crate) mod trace_format;
 pub(crate) mod trace;
 pub(crate) mod profile;
+pub(crate) mod waits;
 
 pub use dump::Dump;
 pub use goroutines::{Goroutine, State};
@@ -40,3 +41,4 @@ pub use profile::{Profile, Sample};
 pub use region::{Region, begin_region, end_region, region};
 pub use stack::Frame;
 pub use trace::Trace;
+pub use waits::{WaitProfile, WaitSample};

@@ -2,10 +2,10 @@
 //!
 //! A thread outside the runtime looks at the Ms in turn, a hundred times a second. An M that has used
 //! CPU time since the last look is sampled (the crate windlass-unwind): the signal handler on its thread
-//! copies the goroutine's number, name, label and stack. The sample stands for all CPU time since the last look,
-//! so the times of a profile add up to those that the kernel has counted. A thread that waits for a CPU
-//! does not answer; its next sample stands for that time, too. Ms that sleep are not disturbed. Names of
-//! functions are looked up at the end.
+//! copies the goroutine's number, name, label and stack, or the stack of the M's loop. The sample stands for all CPU
+//! time since the last look, so the times of a profile add up to those that the kernel has counted. A thread that
+//! waits for a CPU does not answer, and one that sleeps is not asked, as it used its time somewhere else: the next
+//! sample stands for that time, too. Names of functions are looked up at the end.
 
 use std::io;
 use std::time::Duration;
@@ -46,12 +46,15 @@ pub struct Profile {
 pub struct Sample {
     /// Whether goroutines used the time. If not, it was the runtime, between two goroutines.
     pub is_goroutine: bool,
+    /// The part of the runtime that used the time: `"ring enter"`, `"completions"`, `"search"`, `"sleep"`,
+    /// `"timers"`, `"wake"` or `"switch"`. `None` for goroutines, and if the thread was not seen at work.
+    pub runtime: Option<&'static str>,
     /// The name of the goroutines, up to its 64th byte.
     pub name: Option<String>,
     /// Their label.
     pub label: Option<String>,
-    /// Their stack, the innermost call first. Functions that were inlined into another have its
-    /// address.
+    /// Their stack, the innermost call first, down to the function that they were spawned with; that of the scheduler, if the runtime used the time. Functions that
+    /// were inlined into another have its address.
     pub stack: Vec<Frame>,
     /// How many samples were taken there.
     pub count: u64,
@@ -73,13 +76,30 @@ pub(crate) fn take(
     duration: Duration,
     goes_on: impl FnMut() -> bool,
 ) -> io::Result<Profile> {
+    check(duration)?;
+    sampler::take(sched, duration, goes_on)
+}
+
+/// # Errors
+///
+/// `InvalidInput` for a duration that is zero or too long.
+pub(super) fn check(duration: Duration) -> io::Result<()> {
     if duration.is_zero() || duration > LONGEST {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("profile({duration:?}): choose a time above zero, up to an hour"),
         ));
     }
-    sampler::take(sched, duration, goes_on)
+    Ok(())
+}
+
+/// There are no stacks.
+#[cfg(not(feature = "backtrace"))]
+pub(super) fn unsupported() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "profiles need stacks: build windlass with its feature `backtrace`",
+    )
 }
 
 #[cfg(not(feature = "backtrace"))]
@@ -87,10 +107,7 @@ mod sampler {
     use super::*;
 
     pub(super) fn take(_: &Sched, _: Duration, _: impl FnMut() -> bool) -> io::Result<Profile> {
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "profiles need stacks: build windlass with its feature `backtrace`",
-        ))
+        Err(unsupported())
     }
 }
 
@@ -102,11 +119,12 @@ mod sampler {
     use windlass_unwind::Unanswered;
 
     use super::*;
-    use crate::debug::stack::Walker;
+    use crate::debug::deadlock::is_asleep;
+    use crate::debug::stack::{Walker, without_root, work_of};
     use crate::debug::stall::sample::copy_of;
     use crate::loom::Ordering;
     use crate::loom::native::{Mutex, PoisonError};
-    use crate::sched::monitor::stall::goroutine_here;
+    use crate::sched::monitor::stall::runs_here;
     use crate::sched::types::m::M;
     use crate::sys::clock;
 
@@ -158,7 +176,7 @@ mod sampler {
                 ));
             }
         };
-        windlass_unwind::install(goroutine_here);
+        windlass_unwind::install(runs_here);
         let mut walker = Walker::new();
         let period_ns = PERIOD.as_nanos() as u64;
         let begin_ns = clock::now_ns();
@@ -175,7 +193,7 @@ mod sampler {
             next_ns = (next_ns + period_ns).max(now_ns).min(end_ns);
             clock::nap((next_ns - now_ns).max(1));
             look(sched, &mut used, |(tid, has_g), ns| {
-                let Ok(place) = place_on(has_g.then_some(tid), &mut walker) else {
+                let Ok(place) = place_on(tid, has_g, &mut walker) else {
                     return false;
                 };
                 count(&mut seen, place, ns);
@@ -232,35 +250,43 @@ mod sampler {
     ///
     /// # Errors
     ///
-    /// The thread does not answer, as it waits for a CPU.
-    fn place_on(tid: Option<i32>, walker: &mut Walker) -> Result<Place, Unanswered> {
-        let taken = match tid {
-            Some(tid) => windlass_unwind::take(tid, PATIENCE_NS)?,
-            None => None,
-        };
+    /// The thread does not answer, as it waits for a CPU, or sleeps.
+    fn place_on(tid: i32, has_g: bool, walker: &mut Walker) -> Result<Place, Unanswered> {
+        if is_asleep(tid) == Some(true) {
+            return Err(Unanswered);
+        }
+        let taken = windlass_unwind::take(tid, PATIENCE_NS)?;
         Ok(match taken {
             Some(mut sample) => Place {
                 name: sample.name.take(),
                 label: sample.label,
+                is_goroutine: sample.g != 0,
                 addresses: walker.addresses(&copy_of(sample)),
-                ..Place::unknown(true)
             },
-            None => Place::unknown(false),
+            None => Place::unknown(has_g),
         })
     }
 
     fn samples(sched: &Sched, seen: Seen, walker: &mut Walker) -> Vec<Sample> {
         let labels = sched.labels();
-        let sample = |(place, (count, ns)): (Place, (u64, u64))| Sample {
-            is_goroutine: place.is_goroutine,
-            name: place.name,
-            label: place
-                .label
-                .and_then(|idx| labels.get(idx))
-                .map(|l| l.name.to_string()),
-            stack: walker.named(&place.addresses),
-            count,
-            cpu_time: Duration::from_nanos(ns),
+        let sample = |(place, (count, ns)): (Place, (u64, u64))| {
+            let mut stack = walker.named(&place.addresses);
+            if place.is_goroutine {
+                stack.truncate(without_root(&stack).len());
+            }
+            let is_seen = !place.is_goroutine && !stack.is_empty();
+            Sample {
+                is_goroutine: place.is_goroutine,
+                runtime: is_seen.then(|| work_of(&stack)),
+                name: place.name,
+                label: place
+                    .label
+                    .and_then(|idx| labels.get(idx))
+                    .map(|l| l.name.to_string()),
+                stack,
+                count,
+                cpu_time: Duration::from_nanos(ns),
+            }
         };
         let mut samples: Vec<_> = seen.into_iter().map(sample).collect();
         samples.sort_by_key(|s| std::cmp::Reverse(s.cpu_time));

@@ -12,7 +12,8 @@ use crate::loom::native::OnceLock;
 pub struct Frame {
     /// The return address in the function.
     pub address: usize,
-    /// The function's name, if the debug information has it.
+    /// The function's name, if the debug information or the symbol table has it. If it was inlined into
+    /// another, its last part only, where `debug = "line-tables-only"` leaves its path out.
     pub function: Option<Arc<str>>,
     /// The source file, if the debug information has it.
     pub file: Option<Arc<str>>,
@@ -50,6 +51,20 @@ impl Frame {
     fn is_in(&self, files: &[&str]) -> bool {
         let file = self.file.as_deref().and_then(|f| f.strip_prefix(SOURCES));
         file.is_some_and(|file| files.iter().any(|f| file.starts_with(f)))
+    }
+
+    /// Adds the module to the name of one of this crate's functions that has no path, as it was inlined.
+    #[cfg(feature = "backtrace")]
+    fn with_module(mut self) -> Frame {
+        let file = self.file.as_deref().and_then(|f| f.strip_prefix(SOURCES));
+        if let (Some(file), Some(name)) = (file, self.function.as_deref())
+            && !name.starts_with('<')
+            && !without_types(name).contains("::")
+        {
+            let module = file.trim_end_matches(".rs").trim_end_matches("/mod");
+            self.function = Some(format!("windlass::{}::{name}", module.replace('/', "::")).into());
+        }
+        self
     }
 
     /// Whether it is one of the runtime's functions above the call that the goroutine made.
@@ -106,12 +121,16 @@ pub(crate) fn own_frames(frames: &[Frame]) -> &[Frame] {
 
 /// The frames without the scheduler's at both ends: from the goroutine's last call down to its
 /// closure.
-fn without_runtime(frames: &[Frame]) -> &[Frame] {
+pub(super) fn without_runtime(frames: &[Frame]) -> &[Frame] {
     let begin = frames
         .iter()
         .position(|f| !f.is_above())
         .unwrap_or(frames.len());
-    let frames = &frames[begin..];
+    without_root(&frames[begin..])
+}
+
+/// The frames down to the goroutine's closure.
+pub(super) fn without_root(frames: &[Frame]) -> &[Frame] {
     let Some(root) = frames.iter().position(Frame::is_root) else {
         return frames;
     };
@@ -120,6 +139,29 @@ fn without_runtime(frames: &[Frame]) -> &[Frame] {
         .rposition(|f| !f.is_plumbing())
         .map_or(root, |last| last + 1);
     &frames[..end]
+}
+
+/// The part of the runtime that a scheduler's stack is in: that of its innermost function which has a row here.
+#[cfg(feature = "backtrace")]
+pub(super) fn work_of(frames: &[Frame]) -> &'static str {
+    const WORK: [(&str, &str); 9] = [
+        ("netpoll::ring::Ring::enter", "ring enter"),
+        ("netpoll::ring::enter", "ring enter"),
+        ("netpoll::", "completions"),
+        ("sched::proc::sleep::sleep", "sleep"),
+        ("sched::proc::spare::wait_for_p", "sleep"),
+        ("timer", "timers"),
+        ("sched::proc::due_timers::", "timers"),
+        ("sched::wait::wake::", "wake"),
+        ("sched::proc::find::", "search"),
+    ];
+    let of = |frame: &Frame| {
+        let name = frame.function.as_deref()?.trim_start_matches('<');
+        let name = name.strip_prefix("windlass::")?;
+        let row = WORK.iter().find(|(path, _)| name.starts_with(path))?;
+        Some(row.1)
+    };
+    frames.iter().find_map(of).unwrap_or("switch")
 }
 
 /// Whether people want to see all frames: `RUST_BACKTRACE=full`, as in backtraces of `std`.
@@ -190,11 +232,14 @@ mod walk {
 
         /// The frames at these addresses.
         pub(crate) fn named(&mut self, addresses: &[usize]) -> Vec<Frame> {
-            let frame = |function: &Function| Frame {
-                address: function.address,
-                function: function.name.clone(),
-                file: function.file.clone(),
-                line: function.line,
+            let frame = |function: &Function| {
+                let frame = Frame {
+                    address: function.address,
+                    function: function.name.clone(),
+                    file: function.file.clone(),
+                    line: function.line,
+                };
+                frame.with_module()
             };
             let mut frames = Vec::new();
             for &address in addresses {

@@ -253,6 +253,7 @@ mod tests {
             state: State::Running,
             wait_reason: None,
             waiting: Duration::ZERO,
+            waits_for: None,
             spawned_at: std::panic::Location::caller(),
             p: Some(2),
             m: Some(3),

@@ -29,6 +29,10 @@ pub(crate) struct GoroutineLocals {
     values: Cell<Option<NonNull<Head>>>,
     /// The number of `block_on` calls on the stack.
     pub(crate) n_polling: Cell<u32>,
+    /// Where the number of the goroutine is that holds the lock which this one waits for, null for none. A dump reads it
+    /// while it holds the wait.
+    #[cfg(feature = "lock-owners")]
+    pub(crate) waits_for: Cell<*const crate::loom::native::atomic::AtomicU64>,
 }
 
 /// The result of [`GoroutineLocals::find`].
@@ -86,6 +90,8 @@ impl GoroutineLocals {
             cancel_scope: Cell::new(std::ptr::null()),
             values: Cell::new(None),
             n_polling: Cell::new(0),
+            #[cfg(feature = "lock-owners")]
+            waits_for: Cell::new(std::ptr::null()),
         }
     }
 

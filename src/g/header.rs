@@ -84,7 +84,7 @@ pub(crate) struct Vtable {
     /// Runs the closure, or only drops it if the goroutine was cancelled before it ran, and writes
     /// the outcome in its place. Returns its wait if it is to be run again ([`Steps`]).
     run: unsafe fn(GRef, Option<Box<dyn Any + Send>>) -> Option<OffStack>,
-    drop_outcome: unsafe fn(GRef),
+    drop_outcome: unsafe fn(GRef, fn(&(dyn Any + Send))),
 }
 
 /// The target of `Header::out` in two cases: the goroutine has locked an M (`LockOSThread`), in which it lies
@@ -929,9 +929,12 @@ impl<B: Body<T>, T> Typed<B, T> {
         }
     }
 
-    unsafe fn drop_outcome(g: GRef) {
+    unsafe fn drop_outcome(g: GRef, on_panic: fn(&(dyn Any + Send))) {
         // SAFETY: by the contract of the vtable: the outcome is there and taken once.
         let outcome = unsafe { Self::take(g) };
+        if let Err(payload) = &outcome {
+            on_panic(&**payload);
+        }
         // SAFETY: the payload stays empty; the destructor may be the goroutine's own code.
         let _own = unsafe { begin_own(g) };
         drop(outcome);
@@ -1042,15 +1045,15 @@ pub(crate) unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) -> Opt
     unsafe { (vtable.run)(g, cancelled) }
 }
 
-/// Drops the outcome of a goroutine that is not joined.
+/// Drops the outcome of a goroutine that is not joined. If that is a panic, `on_panic` sees it before.
 ///
 /// # Safety
 ///
 /// `g` has run to its end and its outcome was not taken.
-pub(crate) unsafe fn drop_outcome(g: GRef) {
+pub(crate) unsafe fn drop_outcome(g: GRef, on_panic: fn(&(dyn Any + Send))) {
     let vtable = g.vtable.get().expect("a G that ran was spawned");
     // SAFETY: by this function's contract.
-    unsafe { (vtable.drop_outcome)(g) };
+    unsafe { (vtable.drop_outcome)(g, on_panic) };
 }
 
 /// The type of function by which a handle that knows only `T` takes the outcome.

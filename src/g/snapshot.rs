@@ -1,8 +1,14 @@
 //! A copy of a goroutine's stack, to be walked later.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
+
 use super::coro::Registers;
 use super::header::GRef;
+#[cfg(feature = "lock-owners")]
+use super::status::Reason;
+#[cfg(feature = "lock-owners")]
+use crate::loom::Ordering;
 
 /// The most bytes copied from a stack: its innermost frames.
 const MAX_BYTES: usize = 64 * 1024;
@@ -51,12 +57,34 @@ unsafe fn word_at(at: usize) -> usize {
     word
 }
 
+/// The goroutine that holds the lock for which `g` waits, if that is known; 0 for none.
+///
+/// # Safety
+///
+/// No thread resumes `g` during the call.
+unsafe fn owner_for(g: GRef) -> u64 {
+    #[cfg(feature = "lock-owners")]
+    if g.status.load().reason() == Reason::Mutex {
+        // SAFETY: its code is in a wait for a lock, so its locals are there; by this function's contract it does not
+        // change them now.
+        let owner = unsafe { g.locals() }.waits_for.get();
+        // SAFETY: the frame that waits borrows the lock which this word is a part of.
+        return unsafe { owner.as_ref() }.map_or(0, |id| id.load(Ordering::Relaxed));
+    }
+    let _ = g;
+    0
+}
+
 /// The innermost part of a stack, and the registers at which a walk begins.
 #[derive(Debug, Default)]
 pub(crate) struct StackCopy {
     registers: Option<Registers>,
     /// The node that the stack belongs to, as an index into the runtime's nodes.
     node_idx: Option<usize>,
+    /// The stack, from its lowest address to its highest.
+    span: Range<usize>,
+    /// The goroutine that holds the lock for which this one waits, if that is known; 0 for none.
+    owner: u64,
     /// The original address of the first word.
     base: usize,
     words: Vec<usize>,
@@ -87,6 +115,8 @@ impl StackCopy {
         let Some(sp) = coro.saved_sp(span.clone()) else {
             return false;
         };
+        // SAFETY: by this function's contract.
+        self.owner = unsafe { owner_for(g) };
         let end = span.end.min(sp + MAX_BYTES);
         for at in (sp..end).step_by(size_of::<usize>()) {
             // SAFETY: the stack stays mapped while its goroutine is alive, which it is, and `sp` lies in
@@ -94,6 +124,7 @@ impl StackCopy {
             self.words.push(unsafe { word_at(at) });
         }
         self.base = sp;
+        self.span = span;
         self.node_idx = Some(g.home());
         self.registers = Registers::saved_at(sp, &self.words);
         self.registers.is_some()
@@ -105,9 +136,21 @@ impl StackCopy {
         StackCopy {
             registers: Some(registers),
             node_idx: None,
+            span: 0..0,
+            owner: 0,
             base: registers.sp,
             words,
         }
+    }
+
+    /// The whole stack.
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// The goroutine that holds the lock for which this one waits, if that is known; 0 for none.
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner
     }
 
     /// The node that the stack belongs to.

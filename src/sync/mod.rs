@@ -38,6 +38,7 @@ pub(crate) mod waitq;
 pub(crate) mod waitlist;
 pub(crate) mod poison;
 mod guard;
+mod owner;
 pub(crate) mod raw_mutex;
 mod mutex;
 mod condvar;

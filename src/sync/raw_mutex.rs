@@ -41,6 +41,7 @@
 //! lock, or sets QUEUED as above and clears WOKEN in the same step. A woken waiter is never cut
 //! short before that.
 
+use super::owner::Owner;
 use super::waitlist::{Queue, QueueEnd, TAKEN, WaitError, WaitList};
 use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
@@ -82,6 +83,7 @@ pub(crate) struct RawMutex {
     /// holder that was given the lock by a holder of the list's lock.
     starving_since_ns: AtomicU64,
     list: WaitList,
+    owner: Owner,
 }
 
 /// State of a caller of the slow path.
@@ -102,6 +104,7 @@ impl RawMutex {
                 turns: AtomicU32::new(0),
                 starving_since_ns: AtomicU64::new(0),
                 list: WaitList::new(),
+                owner: Owner::new(),
             }
         }
     }
@@ -116,6 +119,7 @@ impl RawMutex {
     pub(crate) fn lock(&self) -> Result<(), WaitError> {
         points::switch_point();
         if self.swap(0, LOCKED) {
+            self.owner.set();
             Ok(())
         } else {
             self.lock_contended(WaitOptions::new(Reason::Mutex))
@@ -143,7 +147,11 @@ impl RawMutex {
     /// As [`RawMutex::try_lock`], but leaves the goroutine on its thread in any case.
     #[inline]
     pub(crate) fn try_lock_in_place(&self) -> bool {
-        self.swap(0, LOCKED) || self.take(false)
+        let is_locked = self.swap(0, LOCKED) || self.take(false);
+        if is_locked {
+            self.owner.set();
+        }
+        is_locked
     }
 
     #[inline]
@@ -177,6 +185,13 @@ impl RawMutex {
 
     #[cold]
     fn lock_contended(&self, options: WaitOptions) -> Result<(), WaitError> {
+        self.owner.while_waiting(|| self.contend(options))?;
+        self.owner.set();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn contend(&self, options: WaitOptions) -> Result<(), WaitError> {
         let mut me = Contender {
             woken: false,
             since_ns: None,
@@ -276,6 +291,7 @@ impl RawMutex {
     /// run first; else it stays on its thread.
     #[inline]
     pub(crate) fn unlock(&self) {
+        self.owner.clear();
         let before = self.state.fetch_sub(LOCKED, Ordering::Release);
         if before != LOCKED {
             self.unlock_contended(before - LOCKED, true);
@@ -284,6 +300,7 @@ impl RawMutex {
 
     /// As [`RawMutex::unlock`], but leaves the goroutine on its thread in any case.
     pub(crate) fn unlock_in_place(&self) {
+        self.owner.clear();
         let before = self.state.fetch_sub(LOCKED, Ordering::Release);
         self.unlock_contended(before - LOCKED, false);
     }
@@ -305,6 +322,7 @@ impl RawMutex {
 
     /// As [`RawMutex::unlock`], for a caller that is already inside the scheduler.
     pub(crate) fn unlock_in(&self, ctx: &WaitCtx<'_>) {
+        self.owner.clear();
         let before = self.state.fetch_sub(LOCKED, Ordering::Release);
         if self.is_for_unlocker(before - LOCKED)
             && let Some((taken, _)) = self.pick(ctx)

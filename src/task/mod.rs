@@ -27,6 +27,7 @@ mod join;
 mod goroutine;
 mod join_set;
 mod group;
+mod supervise;
 mod when;
 
 pub use goroutine::{
@@ -38,6 +39,7 @@ pub use group::Group;
 pub use join::join;
 pub use join_set::{JoinSet, TimedOut};
 pub use local::{AccessError, LocalKey, task_local};
+pub use supervise::{GaveUp, Supervisor};
 pub use when::{When, spawn_when};
 
 pub(crate) use goroutine::{in_own_context, spawn_at};

@@ -78,6 +78,7 @@ fn every_state_and_reason_is_told() {
         let blocker = named("blocker", move || blocking(|| gate.wait()));
         let target = named("target", task::park);
         let unpark_target = target.task();
+        let target_id = unpark_target.id();
         let joiner = named("joiner", move || target.join().unwrap());
         let future = windlass::future::spawn(std::future::pending::<()>());
         let future_id = future.task().id();
@@ -103,6 +104,10 @@ fn every_state_and_reason_is_told() {
             assert_eq!(g.parent, find(&dump, "main").id);
             assert_eq!(g.spawned_at.file(), file!());
             assert!(g.waiting < Duration::from_secs(100), "{g}");
+        }
+        for g in &dump.goroutines {
+            let joins = g.name.as_deref() == Some("joiner");
+            assert_eq!(g.waits_for, joins.then_some(target_id), "{g}");
         }
         let future = of_future(&dump).unwrap();
         assert_eq!(future.wait_reason, Some("future without a stack"));
@@ -342,4 +347,45 @@ fn dumps_disturb_nobody() {
     done.store(true, Ordering::Release);
     assert!(dumper.join().unwrap() > 0);
     assert_eq!(sum.load(Ordering::Relaxed), 800);
+}
+
+/// Also in a release build, whose line tables have no paths of functions into which others were inlined.
+#[test]
+fn functions_have_their_paths() {
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(1);
+    let handle = runtime.handle();
+    runtime.run(|| {
+        let parker = named("parker", its_caller);
+        util::wait_until(|| handle.metrics().total().parks >= 1);
+        let dump = handle.dump();
+        let parked = find(&dump, "parker");
+        let calls = parked.stack.chunk_by(|a, b| a.address == b.address);
+        let functions: Vec<_> = calls
+            .filter_map(|call| call.last()?.function.clone())
+            .collect();
+        assert!(functions.len() > 3, "{functions:?}");
+        // These have no path.
+        let is_root = |f: &str| ["stack_init_trampoline", "__rust_try"].contains(&f);
+        for function in &functions {
+            assert!(
+                function.contains("::") || is_root(function),
+                "{functions:?}"
+            );
+        }
+        // Those of windlass have their modules wherever they are.
+        let ours = |f: &&windlass::debug::Frame| {
+            let file = f.file.as_deref().unwrap_or_default();
+            file.contains("/src/sched/wait/")
+        };
+        let mut ours = parked.stack.iter().filter(ours).peekable();
+        assert!(ours.peek().is_some());
+        assert!(ours.all(|f| {
+            f.function
+                .as_ref()
+                .is_some_and(|f| f.contains("windlass::sched::wait::"))
+        }));
+        parker.task().unpark();
+        parker.join().unwrap();
+    });
 }

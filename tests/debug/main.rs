@@ -15,3 +15,4 @@ mod schedtrace;
 mod stall;
 mod stderr;
 mod trace;
+mod waits;

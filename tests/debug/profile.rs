@@ -2,7 +2,7 @@
 
 use crate::util;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,6 +36,7 @@ fn profile_of_a_grinder(n_ps: usize) -> Profile {
                 // Another test of this process takes one.
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}");
+                    sleep(Duration::from_millis(5));
                     continue;
                 }
             };
@@ -133,6 +134,7 @@ fn time_of_a_goroutine_that_is_not_seen_is_not_the_runtimes() {
                 // Another test of this process takes one.
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}");
+                    sleep(Duration::from_millis(5));
                     continue;
                 }
             };
@@ -149,5 +151,59 @@ fn time_of_a_goroutine_that_is_not_seen_is_not_the_runtimes() {
         is_over.store(true, Ordering::Relaxed);
         grinder.join().unwrap();
         assert!(goroutines > runtime, "{goroutines:?}, {runtime:?}");
+    });
+}
+
+/// What is between goroutines has a stack and a name, too.
+#[test]
+fn the_runtimes_own_time_is_told_apart_by_its_work() {
+    let _guard = util::hang_guard();
+    let rt = util::runtime(1);
+    let handle = rt.handle();
+    let is_over = AtomicBool::new(false);
+    let sees = |profile: &Profile, work: &[&str], function: &str| {
+        let mut runtimes = profile.samples.iter().filter(|s| !s.is_goroutine);
+        runtimes.any(|s| {
+            let mut functions = s.stack.iter().filter_map(|f| f.function.as_deref());
+            s.runtime.is_some_and(|w| work.contains(&w)) && functions.any(|f| f.contains(function))
+        })
+    };
+    std::thread::scope(|s| {
+        let looker = s.spawn(|| {
+            let mut is_seen = (false, false);
+            while is_seen != (true, true) {
+                match handle.profile(Duration::from_millis(200)) {
+                    Ok(profile) => {
+                        is_seen.0 |= sees(&profile, &["switch", "search"], "windlass::sched::proc");
+                        let kernel = ["ring enter", "completions"];
+                        is_seen.1 |= sees(&profile, &kernel, "windlass::netpoll");
+                    }
+                    // Another test of this process takes one.
+                    Err(e) => {
+                        assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}");
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        rt.run(|| {
+            windlass::scope(|s| {
+                s.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        windlass::yield_now();
+                    }
+                });
+                s.spawn(|| {
+                    let (ours, theirs) = windlass::net::UnixStream::pair().unwrap();
+                    let mut byte = [0];
+                    while !is_over.load(Ordering::Relaxed) {
+                        (&ours).write_all(&byte).unwrap();
+                        (&theirs).read_exact(&mut byte).unwrap();
+                    }
+                });
+            });
+        });
+        looker.join().unwrap();
     });
 }

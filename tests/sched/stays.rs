@@ -139,9 +139,9 @@ fn destructors_and_debug_stay() {
 
 /// Types that are values without a lock, a wait or a descriptor; errors and reports; and those of
 /// simulations, which are made by the plain thread that runs one.
-const PLAIN: &str = "AcquireError AcquireTimeoutError ByLevel Disk Failure Faults FileTimes Histogram Host Lagged Link LocalKey
+const PLAIN: &str = "AcquireError AcquireTimeoutError ByLevel Disk Failure Faults FileTimes GaveUp Histogram Host Lagged Link LocalKey
     MissedTickBehavior Promise ReadyTimeoutError Received RecvError RecvTimeoutError Runtime Schedule
-    SelectTimeoutError SendError SendTimeoutError Sim TryReadyError TryRecvError TrySelectError WaitTimeoutResult";
+    SelectTimeoutError SendError SendTimeoutError Sim Supervisor TryReadyError TryRecvError TrySelectError WaitTimeoutResult";
 
 /// The types of the public API that have a `Debug` of their own or a derived one.
 fn public_types() -> BTreeSet<String> {

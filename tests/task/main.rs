@@ -11,6 +11,7 @@ mod future;
 mod groups;
 mod join;
 mod lock_thread;
+mod supervise;
 mod task;
 mod task_local;
 mod when;

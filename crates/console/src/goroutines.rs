@@ -157,7 +157,7 @@ fn one(g: &Goroutine) -> String {
     let cpu = g.cpu_time.map(|time| time.as_secs_f64());
     format!(
         "{{\"id\":{},\"parent\":{},\"name\":{},\"label\":{},\"state\":{},\"waiting_seconds\":{},\
-         \"cpu_seconds\":{},\"p\":{},\"m\":{},\"node\":{},\"spawned_at\":{},\"stack\":{}}}",
+         \"cpu_seconds\":{},\"p\":{},\"m\":{},\"node\":{},\"waits_for\":{},\"spawned_at\":{},\"stack\":{}}}",
         g.id,
         g.parent,
         quoted_or_null(g.name.as_deref()),
@@ -168,6 +168,7 @@ fn one(g: &Goroutine) -> String {
         number_or_null(g.p),
         number_or_null(g.m),
         number_or_null(g.node),
+        number_or_null(g.waits_for),
         quoted(&g.spawned_at.to_string()),
         array(g.frames().iter().map(frame)),
     )

@@ -20,6 +20,7 @@
 //! | `/metrics` | the counters, in Prometheus' text format, and [the program's own](Console::metrics) |
 //! | `/debug/goroutines` | goroutines grouped by stack; `?debug=2` one by one; `?format=json` |
 //! | `/debug/profile?seconds=10` | a CPU profile by goroutine name and label, for `go tool pprof` |
+//! | `/debug/contention?seconds=10` | waits for locks, channels and the like, in the same form |
 //! | `/debug/trace?seconds=5` | an execution trace, which <https://ui.perfetto.dev> opens |
 //! | `/debug/flight` | the flight recorder's events, in the same form |
 //! | `/debug/topology.svg` | a picture of the machine and the placement of the Ps |

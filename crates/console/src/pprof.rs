@@ -1,27 +1,100 @@
-//! `/debug/profile`: a CPU profile in pprof's format, a compressed message of protobuf.
+//! `/debug/profile` and `/debug/contention`: profiles in pprof's format, a compressed message of protobuf.
 //!
 //! The message is google/pprof's `profile.proto`. Few kinds of fields occur in it, so they are written
 //! here: a tag, then a number of variable length, or a length and bytes.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use windlass::debug::{Frame, Profile, Sample};
+use windlass::debug::{Frame, Profile, Sample, WaitProfile, WaitSample};
 
 use crate::goroutines::calls;
 
-/// The function that stands for the runtime between two goroutines.
+/// The function that stands for the runtime between two goroutines: it calls one for the part of its work.
 const RUNTIME: &str = "[windlass scheduler]";
 /// The function of a goroutine whose stack was not found.
 const UNKNOWN: &str = "[unknown]";
 
+/// A profile, as it is written.
+pub(crate) struct Contents<'a> {
+    runtime: &'a str,
+    duration: Duration,
+    period: Duration,
+    /// The second of the two values of a sample, in nanoseconds; the first is a count.
+    value: &'static str,
+    samples: Vec<Row<'a>>,
+}
+
+struct Row<'a> {
+    stack: &'a [Frame],
+    /// Functions around the stack that are none of the program, the innermost first.
+    around: Vec<String>,
+    tags: Vec<(&'static str, &'a str)>,
+    values: [u64; 2],
+}
+
+/// The tags of goroutines.
+fn tags<'a>(name: &'a Option<String>, label: &'a Option<String>) -> Vec<(&'static str, &'a str)> {
+    let tags = [("goroutine", name), ("label", label)];
+    let given = |(key, value): (_, &'a Option<String>)| Some((key, value.as_deref()?));
+    tags.into_iter().filter_map(given).collect()
+}
+
+impl<'a> From<&'a Profile> for Contents<'a> {
+    fn from(profile: &'a Profile) -> Contents<'a> {
+        let row = |sample: &'a Sample| Row {
+            stack: &sample.stack,
+            around: match sample.is_goroutine {
+                true if sample.stack.is_empty() => vec![UNKNOWN.to_owned()],
+                true => Vec::new(),
+                false => {
+                    let work = sample.runtime.map(|work| format!("[{work}]"));
+                    work.into_iter().chain([RUNTIME.to_owned()]).collect()
+                }
+            },
+            tags: tags(&sample.name, &sample.label),
+            values: [sample.count, sample.cpu_time.as_nanos() as u64],
+        };
+        Contents {
+            runtime: &profile.runtime,
+            duration: profile.duration,
+            period: profile.period,
+            value: "cpu",
+            samples: profile.samples.iter().map(row).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a WaitProfile> for Contents<'a> {
+    fn from(profile: &'a WaitProfile) -> Contents<'a> {
+        let row = |sample: &'a WaitSample| {
+            let mut tags = tags(&sample.name, &sample.label);
+            tags.push(("reason", sample.reason));
+            let is_unknown = sample.stack.is_empty();
+            Row {
+                stack: &sample.stack,
+                around: is_unknown.then(|| UNKNOWN.to_owned()).into_iter().collect(),
+                tags,
+                values: [sample.count, sample.waited.as_nanos() as u64],
+            }
+        };
+        Contents {
+            runtime: &profile.runtime,
+            duration: profile.duration,
+            period: profile.period,
+            value: "delay",
+            samples: profile.samples.iter().map(row).collect(),
+        }
+    }
+}
+
 /// Writes a profile that was taken until now.
-pub(crate) fn write(profile: &Profile, writer: impl Write) -> io::Result<()> {
+pub(crate) fn write<'a>(profile: impl Into<Contents<'a>>, writer: impl Write) -> io::Result<()> {
     let mut writer = GzEncoder::new(writer, Compression::fast());
-    writer.write_all(&encoded(profile))?;
+    writer.write_all(&encoded(&profile.into()))?;
     writer.finish()?.flush()
 }
 
@@ -39,12 +112,12 @@ mod field {
     pub(super) const COMMENT: u32 = 13;
 }
 
-fn encoded(profile: &Profile) -> Vec<u8> {
+fn encoded(profile: &Contents<'_>) -> Vec<u8> {
     let mut tables = Tables::default();
     // The first string is the empty one.
     tables.string("");
     let mut out = Message::default();
-    for (kind, unit) in [("samples", "count"), ("cpu", "nanoseconds")] {
+    for (kind, unit) in [("samples", "count"), (profile.value, "nanoseconds")] {
         out.message(field::SAMPLE_TYPE, &tables.value_type(kind, unit));
     }
     for sample in &profile.samples {
@@ -54,7 +127,10 @@ fn encoded(profile: &Profile) -> Vec<u8> {
     let began = ended.unwrap_or_default().saturating_sub(profile.duration);
     out.number(field::TIME_NANOS, began.as_nanos() as u64);
     out.number(field::DURATION_NANOS, profile.duration.as_nanos() as u64);
-    out.message(field::PERIOD_TYPE, &tables.value_type("cpu", "nanoseconds"));
+    out.message(
+        field::PERIOD_TYPE,
+        &tables.value_type(profile.value, "nanoseconds"),
+    );
     out.number(field::PERIOD, profile.period.as_nanos() as u64);
     let comment = tables.string(&format!("runtime {}", profile.runtime));
     out.number(field::COMMENT, comment);
@@ -100,30 +176,22 @@ impl Tables {
         out
     }
 
-    fn sample(&mut self, sample: &Sample) -> Message {
+    fn sample(&mut self, sample: &Row<'_>) -> Message {
         let mut locations = Vec::new();
-        for frames in calls(&sample.stack) {
+        for frames in calls(sample.stack) {
             locations.push(self.location(frames));
         }
-        if locations.is_empty() {
-            let name = if sample.is_goroutine {
-                UNKNOWN
-            } else {
-                RUNTIME
-            };
+        for name in &sample.around {
             locations.push(self.place(name));
         }
         let mut out = Message::default();
         out.packed(1, &locations);
-        out.packed(2, &[sample.count, sample.cpu_time.as_nanos() as u64]);
-        let names = [("goroutine", &sample.name), ("label", &sample.label)];
-        for (key, value) in names {
-            if let Some(value) = value {
-                let mut label = Message::default();
-                label.number(1, self.string(key));
-                label.number(2, self.string(value));
-                out.message(3, &label);
-            }
+        out.packed(2, &sample.values);
+        for (key, value) in &sample.tags {
+            let mut label = Message::default();
+            label.number(1, self.string(key));
+            label.number(2, self.string(value));
+            out.message(3, &label);
         }
         out
     }

@@ -212,6 +212,9 @@ fn about_the_runtime(out: &mut Exposition, name: &str, m: &RuntimeMetrics) {
         help,
         m.placement_refusals,
     );
+    let help = "Goroutines that ended by a panic of which nobody was told.";
+    let name = "windlass_detached_panics_total";
+    out.one(name, Counter, help, m.detached_panics);
     if m.cpu_accounting {
         let help = "CPU time of goroutines that computed on after their P was retaken.";
         let seconds = m.cpu_time_without_p.as_secs_f64();

@@ -1,6 +1,6 @@
 //! The paths, and the answer at each.
 
-use std::io;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use windlass::debug::Dump;
@@ -65,7 +65,22 @@ pub(crate) fn answer(
             return send(connection, request, &list(shared, request));
         }
         "/debug/trace" => return trace(shared, connection, request),
-        "/debug/profile" => return profile(shared, connection, request),
+        "/debug/profile" => {
+            let name = "profile.pb.gz";
+            let take = |time, goes_on: &mut (dyn FnMut() -> bool + Send)| {
+                let profile = handle.profile_while(time, goes_on)?;
+                Ok(move |out: &mut dyn Write| pprof::write(&profile, out))
+            };
+            return profile(shared, connection, request, name, take);
+        }
+        "/debug/contention" => {
+            let name = "contention.pb.gz";
+            let take = |time, goes_on: &mut (dyn FnMut() -> bool + Send)| {
+                let profile = handle.profile_waits(time, goes_on)?;
+                Ok(move |out: &mut dyn Write| pprof::write(&profile, out))
+            };
+            return profile(shared, connection, request, name, take);
+        }
         "/debug/flight" => return flight(shared, connection, request),
         "/debug/topology.svg" => {
             let picture = svg::placement(handle.topology(), &handle.plan());
@@ -189,8 +204,15 @@ fn trace(shared: &Shared, connection: &mut Connection, request: &Request) -> io:
     )
 }
 
-fn profile(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
-    let head = attachment("application/octet-stream", "profile.pb.gz");
+/// Answers with what `take` makes, the function that writes a profile.
+fn profile<W: FnOnce(&mut dyn Write) -> io::Result<()>>(
+    shared: &Shared,
+    connection: &mut Connection,
+    request: &Request,
+    name: &str,
+    take: impl FnOnce(Duration, &mut (dyn FnMut() -> bool + Send)) -> io::Result<W>,
+) -> io::Result<bool> {
+    let head = attachment("application/octet-stream", name);
     let times = (10.0, PROFILE_SECONDS);
     make(
         shared,
@@ -201,7 +223,7 @@ fn profile(shared: &Shared, connection: &mut Connection, request: &Request) -> i
         |connection, time| {
             let (mut looked, mut is_lost, mut has_begun) = (Instant::now(), false, false);
             // The end of the console ends all connections.
-            let profile = shared.handle.profile_while(time, || {
+            let profile = take(time, &mut || {
                 if looked.elapsed() >= LOOK {
                     looked = Instant::now();
                     // A profile that goes on does not fail.
@@ -214,11 +236,11 @@ fn profile(shared: &Shared, connection: &mut Connection, request: &Request) -> i
             });
             match profile {
                 _ if is_lost => Err(io::ErrorKind::ConnectionAborted.into()),
-                Ok(profile) => {
+                Ok(write) => {
                     if !has_begun {
                         connection.begin_chunks(request, &head)?;
                     }
-                    connection.end_chunks(request, |out| pprof::write(&profile, out))?;
+                    connection.end_chunks(request, write)?;
                     Ok(request.keeps_alive)
                 }
                 Err(e) => {

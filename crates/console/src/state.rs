@@ -103,7 +103,7 @@ fn counters(m: &RuntimeMetrics) -> String {
     format!(
         "\"poller\":\"{}\",\"goroutines\":{},\"threads\":{},\"threads_idle\":{},\"stacks\":{},\
          \"rss\":{},\"spawned\":{},\"dispatches\":{},\"parks\":{},\"stolen\":{},\"slow\":{},\
-         \"sections\":{},\"sections_retaken\":{},\"io_timeouts\":{},\
+         \"panics\":{},\"sections\":{},\"sections_retaken\":{},\"io_timeouts\":{},\
          \"enters\":{},\"completed\":{},\"labels\":{},\
          \"histograms\":{{\"queue\":{},\"slice\":{},\"gap\":{}}}",
         m.poller,
@@ -117,6 +117,7 @@ fn counters(m: &RuntimeMetrics) -> String {
         total.parks,
         total.stolen.total(),
         slow,
+        m.detached_panics,
         total.blocking_sections,
         total.retakes_blocking,
         total.io_timeouts,

@@ -496,6 +496,65 @@ fn a_profile_names_function_goroutine_and_label() {
     check_with_pprof(&bytes);
 }
 
+#[test]
+fn a_profile_of_waits_names_function_goroutine_and_reason() {
+    let _profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let (server, addr) = console(&rt);
+    let bytes = rt.run(|| {
+        let lock = Arc::new(windlass::sync::Mutex::new(()));
+        let held = lock.lock().unwrap();
+        let wanted = Arc::clone(&lock);
+        let waiter = task::Builder::new().name("grinder").label("grind");
+        let waiter = waiter.spawn(move || waits_for_the_lock(&wanted)).unwrap();
+        let bytes = blocking(|| {
+            wait_until(|| {
+                let all = rt.handle().goroutines();
+                all.iter().any(|g| g.wait_reason == Some("sync.Mutex.lock"))
+            });
+            let answer = get(addr, "/debug/contention?seconds=0.1");
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let head = answer.header("content-disposition");
+            assert_eq!(head, "attachment; filename=\"contention.pb.gz\"");
+            let mut bytes = Vec::new();
+            let mut from = flate2::read::GzDecoder::new(&*answer.body);
+            from.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        drop(held);
+        waiter.join().unwrap();
+        bytes
+    });
+    server.shutdown();
+    let strings = fields(&bytes)
+        .into_iter()
+        .filter(|(number, ..)| *number == 6);
+    let strings: Vec<String> = strings.map(|f| String::from_utf8(f.2).unwrap()).collect();
+    for wanted in [
+        "delay",
+        "nanoseconds",
+        "reason",
+        "sync.Mutex.lock",
+        "goroutine",
+        "grinder",
+    ] {
+        assert!(
+            strings.iter().any(|s| s == wanted),
+            "{wanted} in {strings:?}"
+        );
+    }
+    let has_function = strings.iter().any(|s| s.ends_with("waits_for_the_lock"));
+    assert!(has_function, "{strings:?}");
+    check_with_pprof(&bytes);
+}
+
+#[inline(never)]
+fn waits_for_the_lock(lock: &windlass::sync::Mutex<()>) {
+    let guard = lock.lock().unwrap();
+    std::hint::black_box(&*guard);
+}
+
 /// pprof's own opinion, where Go is installed.
 fn check_with_pprof(bytes: &[u8]) {
     let path = std::env::temp_dir().join(format!("windlass-profile-{}.pb", std::process::id()));

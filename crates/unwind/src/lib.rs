@@ -6,6 +6,7 @@
 
 mod modules;
 mod sample;
+mod symbols;
 mod walk;
 
 pub use sample::{Sample, Seen, Unanswered, WhereFn, install, take};

@@ -1,13 +1,17 @@
 //! The program and its shared libraries, as they are mapped.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_int, c_void};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// A loaded module with its unwind tables. It stays loaded as long as the [`Modules`] that it came
 /// from.
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
+    /// Its file.
+    pub(crate) path: PathBuf,
     /// The offset from an address in the file to the address in memory.
     pub(crate) bias: usize,
     /// Its lowest to its highest address.
@@ -128,7 +132,13 @@ fn describe(info: &libc::dl_phdr_info) -> Option<Module> {
     };
     let at = eh_frame_at(head, eh_frame_hdr.start)?;
     let eh_frame = at..holder(at)?.end;
+    let path = match name_of(info) {
+        // The program itself, also if its file has been replaced.
+        name if name.is_empty() => PathBuf::from("/proc/self/exe"),
+        name => PathBuf::from(OsStr::from_bytes(name.as_bytes())),
+    };
     Some(Module {
+        path,
         bias,
         span,
         eh_frame_hdr,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use backtrace::SymbolName;
 #[cfg(target_arch = "aarch64")]
 use framehop::aarch64::{CacheAarch64 as Cache, UnwindRegsAarch64, UnwinderAarch64 as Native};
 #[cfg(target_arch = "x86_64")]
@@ -12,6 +13,7 @@ use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64, UnwinderX86_64 as
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder};
 
 use super::modules::Modules;
+use super::symbols::Symbols;
 
 /// The maximum number of frames of one stack.
 const MAX_FRAMES: usize = 100;
@@ -35,7 +37,8 @@ pub struct Registers {
 pub struct Function {
     /// The address in the function.
     pub address: usize,
-    /// The function's name, if the debug information has it.
+    /// The function's name, if the debug information or the symbol table has it. That of a function that was
+    /// inlined may have no path: `debug = "line-tables-only"` leaves it out.
     pub name: Option<Arc<str>>,
     /// The source file, if the debug information has it.
     pub file: Option<Arc<str>>,
@@ -48,6 +51,8 @@ pub struct Walker {
     unwinder: Native<&'static [u8]>,
     cache: Cache,
     names: HashMap<usize, Arc<[Function]>>,
+    /// By module, for those that were asked for.
+    symbols: HashMap<usize, Option<Symbols>>,
     /// Dropped last: the unwinder reads their tables.
     modules: Modules,
 }
@@ -98,15 +103,54 @@ impl Walker {
             unwinder,
             cache: Cache::new(),
             names: HashMap::new(),
+            symbols: HashMap::new(),
             modules,
         }
     }
 
     /// The functions at an address, the innermost of inlined ones first.
     pub fn functions(&mut self, address: usize) -> &[Function] {
-        self.names
-            .entry(address)
-            .or_insert_with(|| look_up(address))
+        if !self.names.contains_key(&address) {
+            let mut functions = look_up(address);
+            self.add_paths(&mut functions);
+            self.names.insert(address, functions.into());
+        }
+        &self.names[&address]
+    }
+
+    /// Adds the paths that the line tables do not have.
+    fn add_paths(&mut self, functions: &mut [Function]) {
+        let Some(outer) = functions.last_mut() else {
+            return;
+        };
+        // The others were inlined into this one, which has a symbol.
+        if outer.name.as_deref().is_some_and(has_no_path)
+            && let Some(name) = self.symbol(outer.address)
+        {
+            outer.name = Some(name);
+        }
+        for inner in 1..functions.len() {
+            let [closure, caller] = &mut functions[inner - 1..=inner] else {
+                continue;
+            };
+            if let (Some(name), Some(of)) = (&closure.name, &caller.name)
+                && let Some(path) = path_of_closure(name, of)
+            {
+                closure.name = Some(path.into());
+            }
+        }
+    }
+
+    /// The name in the symbol table of the function that returns to an address.
+    fn symbol(&mut self, address: usize) -> Option<Arc<str>> {
+        let mut modules = self.modules.all.iter().enumerate();
+        let (idx, module) = modules.find(|(_, m)| m.span.contains(&address))?;
+        let load = || Symbols::load(&module.path);
+        let symbols = self.symbols.entry(idx).or_insert_with(load).as_ref()?;
+        // The call lies before the address, which may be that of the next function.
+        let name = symbols.name((address - module.bias).checked_sub(1)? as u64)?;
+        // `{:#}` omits the hash.
+        Some(format!("{:#}", SymbolName::new(name)).into())
     }
 
     /// The addresses of the functions on a stack, the innermost first. `read` gives the word that is at an
@@ -141,7 +185,36 @@ impl Walker {
     }
 }
 
-fn look_up(address: usize) -> Arc<[Function]> {
+/// Whether a name has nothing before its last part.
+fn has_no_path(name: &str) -> bool {
+    !name
+        .split('<')
+        .next()
+        .is_some_and(|n| n.is_empty() || n.contains("::"))
+}
+
+/// The path of the closure that is `{closure#N}` in the line tables, if its caller, which has a parameter of
+/// its type, names that one.
+fn path_of_closure(name: &str, caller: &str) -> Option<String> {
+    let (begin, number) = name
+        .split_once('#')
+        .filter(|(begin, _)| *begin == "{closure")?;
+    let kind = format!("{begin}_env#{number}");
+    let mut paths = caller.match_indices(&kind).filter_map(|(at, kind)| {
+        let rest = &caller[at + kind.len()..];
+        // Another closure, with parameters of its own.
+        let is_whole = rest.starts_with([',', '>', ')', ']', ' ']);
+        let begin = caller[..at]
+            .rfind(['<', ' ', '(', '[', '&', '>'])
+            .map_or(0, |at| at + 1);
+        is_whole.then_some(&caller[begin..at])
+    });
+    let path = paths.next()?;
+    // If there are several, nobody knows which.
+    (!path.is_empty() && paths.all(|other| other == path)).then(|| format!("{path}{name}"))
+}
+
+fn look_up(address: usize) -> Vec<Function> {
     let mut frames = Vec::new();
     backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
         frames.push(Function {
@@ -162,5 +235,87 @@ fn look_up(address: usize) -> Arc<[Function]> {
             line: None,
         });
     }
-    frames.into()
+    frames
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// As an optimiser does with functions that say nothing: the line tables of the outer one then have its name
+    /// without its path.
+    #[inline(always)]
+    fn is_inlined() -> usize {
+        let mut address = 0;
+        backtrace::trace(|frame| {
+            address = frame.ip().addr();
+            // The innermost frames are those of the crate.
+            let mut is_here = false;
+            backtrace::resolve(frame.ip(), |symbol| {
+                is_here |= symbol
+                    .filename()
+                    .is_some_and(|file| file.ends_with("unwind/src/walk.rs"));
+            });
+            !is_here
+        });
+        address
+    }
+
+    #[inline(never)]
+    fn has_another_inlined() -> usize {
+        std::hint::black_box(is_inlined())
+    }
+
+    #[test]
+    fn a_function_with_others_inlined_has_its_path() {
+        let functions = Walker::new().functions(has_another_inlined()).to_vec();
+        let names: Vec<_> = functions.iter().filter_map(|f| f.name.as_deref()).collect();
+        assert!(
+            names.len() >= 2 && names[0].ends_with("is_inlined"),
+            "{names:?}"
+        );
+        let path = "windlass_unwind::walk::tests::has_another_inlined";
+        assert_eq!(names.last(), Some(&path), "{names:?}");
+    }
+
+    #[test]
+    fn an_address_without_a_function_has_no_name() {
+        let mut walker = Walker::new();
+        for address in [0, 1, usize::MAX] {
+            let functions = walker.functions(address);
+            assert!(functions.len() == 1 && functions[0].name.is_none());
+        }
+    }
+
+    #[test]
+    fn a_closure_has_the_path_that_its_caller_names() {
+        let path = |name, caller| path_of_closure(name, caller);
+        let is = |name, caller, expected: &str| assert_eq!(path(name, caller).unwrap(), expected);
+        let outer = "inner<u32, app::{impl#0}::outer::{closure_env#0}>";
+        is("{closure#0}", outer, "app::{impl#0}::outer::{closure#0}");
+        let twice = "call<fn(app::f::{closure_env#1}) -> u32, app::f::{closure_env#1}>";
+        is("{closure#1}", twice, "app::f::{closure#1}");
+        let generic = "call<app::f::{closure_env#0}<u32>, ()>";
+        is("{closure#0}<u32>", generic, "app::f::{closure#0}<u32>");
+        for (name, caller) in [
+            ("get", outer),
+            ("{closure#1}", outer),
+            // Of another number, and of another function.
+            ("{closure#1}", "call<app::f::{closure_env#11}>"),
+            (
+                "{closure#0}",
+                "join<app::f::{closure_env#0}, app::g::{closure_env#0}>",
+            ),
+            // The caller's own, where the parameter is another one.
+            (
+                "{closure#0}<app::f::{closure_env#0}>",
+                "call<app::f::{closure_env#0}>",
+            ),
+            ("{closure#0}", "call<app::f::{closure_env#0}<u32>>"),
+            ("{closure#0}", "{closure_env#0} "),
+            ("{closure#0}", ""),
+        ] {
+            assert_eq!(path(name, caller), None, "{name} in {caller}");
+        }
+    }
 }

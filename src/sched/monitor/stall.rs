@@ -127,14 +127,24 @@ fn stall_on<'a>(p: &'a P, m: &'a Carrier, dispatches: u64, since_ns: u64) -> Opt
     (is_out && has_p && stall.is_still()).then_some(stall)
 }
 
-/// Passes to `f` the goroutine that runs on the calling thread. Safe in a signal handler: the goroutine
-/// stays on its thread meanwhile, so what its header points at stays, too.
+/// Passes to `f` the goroutine that runs on the calling thread, or 0 for the loop of its M. Safe in a signal
+/// handler: the goroutine stays on its thread meanwhile, so what its header points at stays, too.
 #[cfg(feature = "backtrace")]
-pub(crate) fn goroutine_here(f: &mut dyn FnMut(&windlass_unwind::Seen<'_>)) {
-    if let Some(m) = crate::sched::types::current::m()
-        && let Some(g) = m.curg.get()
-        && let Some(span) = g.stack_span()
-    {
+pub(crate) fn runs_here(f: &mut dyn FnMut(&windlass_unwind::Seen<'_>)) {
+    let Some(m) = crate::sched::types::current::m() else {
+        return;
+    };
+    let Some(g) = m.curg.get() else {
+        // While no goroutine is current, the thread is on the stack of the loop, which is not deep.
+        let end = m.loop_end.get();
+        return f(&windlass_unwind::Seen {
+            g: 0,
+            name: "",
+            label: None,
+            span: end.saturating_sub(1 << 16)..end,
+        });
+    };
+    if let Some(span) = g.stack_span() {
         f(&windlass_unwind::Seen {
             g: g.as_ptr().addr(),
             name: g.name().unwrap_or(""),

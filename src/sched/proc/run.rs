@@ -39,6 +39,10 @@ pub(crate) fn m_loop(m: &M) {
     race::begin_m(m);
     m.tid.store(threads::gettid(), Ordering::Relaxed);
     m.errno.set(errno::location());
+    #[cfg(feature = "backtrace")]
+    let end = 0_usize;
+    #[cfg(feature = "backtrace")]
+    m.loop_end.set((&raw const end).addr());
     current::set_m(m);
     while (m.has_p() || acquire(m)) && Coroutine::schedule(m) {}
     current::set_m(std::ptr::null());

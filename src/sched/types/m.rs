@@ -148,6 +148,9 @@ pub(crate) struct Carrier {
     pub(crate) handed_work: HandedWork,
     /// Its goroutine has ended without unlocking the thread: the thread ends, too.
     pub(crate) retired: Cell<bool>,
+    /// An address on the thread's stack above the frames of the loop. Read in a signal handler on that thread.
+    #[cfg(feature = "backtrace")]
+    pub(crate) loop_end: Cell<usize>,
     /// Calls of `checkpoint` until it next reads the clock.
     pub(crate) checks: Checks,
     pub(crate) spinning: Cell<bool>,
@@ -223,6 +226,8 @@ impl M {
             out_link: OutLink::new(),
             handed_work: HandedWork::new(),
             retired: Cell::new(false),
+            #[cfg(feature = "backtrace")]
+            loop_end: Cell::new(0),
             checks: Checks::default(),
             spinning: Cell::new(false),
             in_runtime: loom::AtomicU32::new(1),

@@ -130,6 +130,12 @@ pub(crate) fn is_done(word: &AtomicPtr<()>) -> bool {
     word.load(Ordering::Acquire) == DONE
 }
 
+/// Where the one who waits for the event has its part of the wait, on its stack; a small number if nobody waits. The
+/// address is to be compared only.
+pub(crate) fn waiter(word: &AtomicPtr<()>) -> usize {
+    word.load(Ordering::Relaxed).addr()
+}
+
 /// Why [`join`] gave up.
 #[derive(Debug)]
 pub(crate) enum Unjoined {

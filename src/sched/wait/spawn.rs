@@ -18,6 +18,7 @@ use crate::g::slab;
 use crate::g::stack::Stack;
 use crate::loom::Ordering;
 use crate::loom::native::Arc;
+use crate::loom::native::atomic::AtomicU64;
 use crate::race;
 use crate::sched::types::current;
 use crate::sched::types::m::{BLOCKING, Carrier, M};
@@ -567,11 +568,28 @@ pub(crate) fn end(g: GRef) {
 /// Drops the outcome of a detached goroutine, containing a panic of its destructor.
 pub(crate) fn drop_outcome(g: GRef) {
     // SAFETY: callers hold the only right to the outcome: both detach and end have happened.
-    let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { header::drop_outcome(g) }));
+    let drop_it = || unsafe { header::drop_outcome(g, count_panic) };
+    let dropped = catch_unwind(AssertUnwindSafe(drop_it));
     if let Err(payload) = dropped {
         // The panic hook has printed it.
         drop_payload(payload);
     }
+}
+
+/// Panics that no code has received, in this process: a handle may be dropped after its runtime. Ordering: relaxed, a
+/// counter.
+static DETACHED_PANICS: AtomicU64 = AtomicU64::new(0);
+
+#[cold]
+fn count_panic(payload: &(dyn Any + Send)) {
+    if !payload.is::<Cancelled>() {
+        DETACHED_PANICS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How many goroutines of this process have panicked, and nobody joined them.
+pub(crate) fn n_detached_panics() -> u64 {
+    DETACHED_PANICS.load(Ordering::Relaxed)
 }
 
 /// Drops the payload of a panic that no code will receive. If its destructor panics, the new

@@ -1,0 +1,144 @@
+//! Supervisors: what begins again, after how long, and what ends it. Panics that nobody is told of are counted.
+
+use crate::util;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use windlass::context::Context;
+use windlass::task::{self, GaveUp, Supervisor};
+use windlass::{Handle, spawn};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn errors_and_panics_are_followed_by_a_restart_after_a_pause() {
+    util::run(2, || {
+        let begin = Instant::now();
+        let mut n = 0;
+        let result = Supervisor::new().backoff(MS, 2 * MS).run(|| {
+            n += 1;
+            match n {
+                1 | 3 => Err("no"),
+                2 => panic!("a panic of the test"),
+                _ => Ok(n),
+            }
+        });
+        assert_eq!(result.unwrap(), 4);
+        assert!(begin.elapsed() >= 5 * MS);
+    });
+}
+
+#[test]
+fn the_limit_ends_it_with_the_last_failure() {
+    util::run(2, || {
+        let supervisor = Supervisor::new().backoff(Duration::ZERO, MS);
+        let limited = supervisor.clone().limit(3, Duration::from_secs(3600));
+        let mut n = 0;
+        let fails = || -> Result<(), u32> {
+            n += 1;
+            Err(n)
+        };
+        let failed = limited.run(fails).unwrap_err();
+        assert!(matches!(failed, GaveUp::Error(4)), "{failed:?}");
+        let panics = || -> Result<(), u32> { std::panic::panic_any("the last one") };
+        let GaveUp::Panic(payload) = limited.run(panics).unwrap_err() else {
+            panic!("it was a panic");
+        };
+        assert_eq!(payload.downcast_ref(), Some(&"the last one"));
+        // Restarts that are older than the time do not count.
+        let pauses = supervisor.backoff(2 * MS, 2 * MS).limit(1, MS);
+        let mut n = 0;
+        let result = pauses.run(|| {
+            n += 1;
+            if n < 10 { Err(n) } else { Ok(n) }
+        });
+        assert_eq!(result.unwrap(), 10);
+    });
+}
+
+#[test]
+#[should_panic(expected = "the first pause is longer than the longest")]
+fn pauses_that_shrink_are_refused() {
+    let _ = Supervisor::new().backoff(2 * MS, MS);
+}
+
+#[test]
+fn a_context_ends_a_pause() {
+    util::run(2, || {
+        let (ctx, canceller) = Context::background().with_cancel();
+        let n = Arc::new(AtomicUsize::new(0));
+        let runs = Arc::clone(&n);
+        let hour = Duration::from_secs(3600);
+        let supervised = task::spawn_in(&ctx, move || {
+            Supervisor::new().backoff(hour, hour).run(|| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                Err::<(), _>("no")
+            })
+        });
+        util::wait_until(|| n.load(Ordering::SeqCst) == 1);
+        canceller.cancel();
+        let failed = supervised.join().unwrap().unwrap_err();
+        assert!(matches!(failed, GaveUp::Error("no")), "{failed:?}");
+        assert_eq!(n.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn the_end_of_the_run_is_no_failure() {
+    let n = Arc::new(AtomicUsize::new(0));
+    let runs = Arc::clone(&n);
+    util::run(2, move || {
+        let supervisor = Supervisor::new().backoff(Duration::ZERO, MS);
+        drop(spawn({
+            let runs = Arc::clone(&runs);
+            move || {
+                supervisor.run(|| {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    task::park();
+                    Err::<(), _>("unparked")
+                })
+            }
+        }));
+        util::wait_until(|| runs.load(Ordering::SeqCst) == 1);
+    });
+    assert_eq!(n.load(Ordering::SeqCst), 1);
+}
+
+/// In a process of its own, as the counter is the process's.
+#[test]
+fn panics_of_detached_goroutines_are_counted() {
+    let name = "panics_of_detached_goroutines_are_counted";
+    if util::child_case().is_none() {
+        let output = util::child_command(name, "counts").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    let rt = util::runtime(2);
+    let count = || rt.metrics().detached_panics;
+    let handle = rt.run(|| {
+        drop(spawn(|| panic!("nobody joins")));
+        util::wait_until(|| count() == 1);
+        // Its handle is dropped after its end.
+        let panics = spawn(|| panic!("nobody joins, again"));
+        util::wait_until(|| panics.is_finished());
+        assert_eq!(count(), 1);
+        drop(panics);
+        assert_eq!(count(), 2);
+        // Somebody is told of these.
+        assert!(spawn(|| panic!("joined")).join().is_err());
+        let _ = Supervisor::new()
+            .limit(0, MS)
+            .run(|| -> Result<(), ()> { panic!("supervised") });
+        assert_eq!(Handle::current().metrics().detached_panics, 2);
+        // Those that the end of the run ends do not panic.
+        drop(spawn(task::park));
+        let last = spawn(|| panic!("dropped after the run"));
+        util::wait_until(|| last.is_finished());
+        last
+    });
+    assert_eq!(count(), 2);
+    drop(handle);
+    assert_eq!(count(), 3);
+}
