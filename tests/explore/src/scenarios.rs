@@ -211,29 +211,35 @@ fn spawn_from_outside() {
 }
 
 fn hogs_at_once() {
-    /// Computes until so many others do.
-    fn hog(begun: &AtomicUsize) {
+    /// Computes until so many do.
+    fn hog(begun: &AtomicUsize, n: usize) {
         begun.fetch_add(1, Ordering::SeqCst);
-        while begun.load(Ordering::SeqCst) < 3 {
+        while begun.load(Ordering::SeqCst) < n {
             advance(us(1));
         }
     }
-    let rt = runtime(3);
+    let n = 2 + draw(2) as usize;
+    let rt = runtime(n);
     let handle = rt.handle();
     rt.run(|| {
         oracle::leave_out_help();
-        for _ in 0..3 {
+        for _ in 0..6 {
             let begun = Arc::new(AtomicUsize::new(0));
-            let (ours, theirs) = (Arc::clone(&begun), Arc::clone(&begun));
-            let handle = handle.clone();
-            let outside = spawn_thread(move || drop(handle.spawn(move || hog(&theirs))));
-            let other = spawn(move || hog(&ours));
+            let another = || {
+                let begun = Arc::clone(&begun);
+                move || hog(&begun, n)
+            };
+            let outside = (n == 3).then(|| {
+                let (handle, another) = (handle.clone(), another());
+                spawn_thread(move || drop(handle.spawn(another)))
+            });
+            let other = spawn(another());
             // It takes the place of the goroutine that only this P runs.
             let next = spawn(|| ());
-            hog(&begun);
+            hog(&begun, n);
             other.join().unwrap();
             next.join().unwrap();
-            blocking(outside);
+            outside.map(blocking);
         }
     });
 }
@@ -654,8 +660,8 @@ fn locked_thread_waits() {
             task::park();
         });
         rx.recv().unwrap();
-        // Nobody has anything to do: sysmon should not, either.
-        sleep(ms(500));
+        // Nobody has anything to do: sysmon should not, either. It would come to too many points.
+        sleep(Duration::from_secs(600));
         let both: Vec<_> = (0..2).map(|_| spawn(|| advance(us(100)))).collect();
         both.into_iter().for_each(|g| g.join().unwrap());
         locked.task().unpark();
@@ -1190,30 +1196,27 @@ fn select_and_close() {
 }
 
 fn message_between_channels() {
-    let rt = runtime(2);
-    rt.run(|| {
-        let (to_a, a) = unbounded();
-        let (to_b, b) = unbounded();
-        to_a.send(()).unwrap();
-        let (from_a, from_b) = (a.clone(), b.clone());
-        let moves = spawn(move || {
-            for _ in 0..16 {
-                to_b.send(()).unwrap();
-                from_a.recv().unwrap();
-                to_a.send(()).unwrap();
-                from_b.recv().unwrap();
-            }
-        });
-        for _ in 0..32 {
-            let mut select = Select::new();
-            select.recv(&a);
-            select.recv(&b);
-            let why = "one of the channels has a message at any time";
-            select.try_ready().expect(why);
-            yields(draw(2));
+    let (to_a, a) = unbounded();
+    let (to_b, b) = unbounded();
+    to_a.send(()).unwrap();
+    let (from_a, from_b) = (a.clone(), b.clone());
+    // Plain threads, so that there is little between the looks.
+    let moves = spawn_thread(move || {
+        for _ in 0..16 {
+            to_b.send(()).unwrap();
+            from_a.recv().unwrap();
+            to_a.send(()).unwrap();
+            from_b.recv().unwrap();
         }
-        moves.join().unwrap();
     });
+    for _ in 0..32 {
+        let mut select = Select::new();
+        select.recv(&a);
+        select.recv(&b);
+        let why = "one of the channels has a message at any time";
+        select.try_ready().expect(why);
+    }
+    moves();
 }
 
 fn rendezvous() {
@@ -1319,8 +1322,14 @@ fn end_of_run() {
 fn end_of_run_of_parks() {
     let rt = runtime(2);
     rt.run(|| {
-        (0..8).for_each(|_| drop(spawn(task::park)));
-        yields(draw(6));
+        for _ in 0..4 {
+            drop(spawn(|| {
+                loop {
+                    task::park_timeout(us(1 + draw(3)));
+                }
+            }));
+        }
+        sleep(us(10 + draw(20)));
     });
 }
 
