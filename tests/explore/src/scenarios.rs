@@ -63,6 +63,8 @@ scenarios! {
     spawn_when,
     /// The scenario above, over epoll.
     epoll_spawn_when,
+    /// A plain thread ends contexts just before goroutines wait for that without a stack.
+    spawn_when_done,
     /// A server without stacks between requests stops amid them.
     serve_requests,
     /// A locked goroutine waits for good, and the others go on.
@@ -223,7 +225,7 @@ fn hogs_at_once() {
     let handle = rt.handle();
     rt.run(|| {
         oracle::leave_out_help();
-        for _ in 0..6 {
+        for _ in 0..10 {
             let begun = Arc::new(AtomicUsize::new(0));
             let another = || {
                 let begun = Arc::clone(&begun);
@@ -606,6 +608,22 @@ fn has_bytes(stream: &TcpStream) -> bool {
 fn epoll_spawn_when() {
     over_epoll();
     spawn_when();
+}
+
+fn spawn_when_done() {
+    let rt = runtime(1);
+    rt.run(|| {
+        for _ in 0..4 {
+            let (ctx, canceller) = Context::background().with_cancel();
+            let cancels = spawn_thread(move || {
+                advance(us(draw(4)));
+                canceller.cancel();
+            });
+            let waiter = task::spawn_when(When::done(&ctx), |(), _| ());
+            waiter.join().unwrap();
+            blocking(cancels);
+        }
+    });
 }
 
 fn serve_requests() {
