@@ -232,6 +232,14 @@ impl Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct WaitId(u64);
 
+impl WaitId {
+    /// Why the goroutine waits.
+    #[inline(always)]
+    pub(crate) fn why(self) -> Why {
+        Why((self.0 >> 8) as u8)
+    }
+}
+
 /// The status word of a G.
 ///
 /// Ordering: stores by the owner release what it wrote to the G; the wake CAS
@@ -626,6 +634,58 @@ mod tests {
         s.let_go(w);
         assert!(s.wake(w));
         assert!(!s.hold(w));
+    }
+
+    const ROUNDS: usize = if cfg!(miri) { 50 } else { 100_000 };
+
+    /// Takes a goroutine through its waits while another thread does `meddle` with it, which says whether it took the
+    /// wake token.
+    fn is_woken_once(meddle: impl Fn(&Status) -> bool + Sync) {
+        let (s, is_over) = (Status::running(), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut n = 0;
+                while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                    n += usize::from(meddle(&s));
+                }
+                n
+            });
+            let mut n = 0;
+            for _ in 0..ROUNDS {
+                let w = s.set_waiting(Reason::Park, 0);
+                n += usize::from(s.wake(w));
+                assert_eq!(s.load().kind(), GKind::Runnable);
+                s.set_running();
+                assert_eq!(s.load().kind(), GKind::Running);
+            }
+            is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+            assert_eq!(n + other.join().unwrap(), ROUNDS);
+        });
+    }
+
+    #[test]
+    fn two_wakers_have_one_token() {
+        is_woken_once(|s| Status::wait_of(s.load()).is_some_and(|w| s.wake(w)));
+    }
+
+    #[test]
+    fn a_hold_takes_no_token() {
+        is_woken_once(|s| {
+            if let Some(w) = Status::wait_of(s.load())
+                && s.hold(w)
+            {
+                s.let_go(w);
+            }
+            false
+        });
+    }
+
+    #[test]
+    fn a_stamp_leaves_the_state() {
+        is_woken_once(|s| {
+            s.stamp();
+            false
+        });
     }
 
     #[test]

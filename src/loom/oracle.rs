@@ -2,13 +2,14 @@
 
 #[cfg(explore)]
 pub(crate) use windlass_explorer::oracle::{
-    commit_is_over, commits, committed, dies, forgets, holds, lives, must, ran, runs, runs_on,
-    slots, stacks, touches,
+    commit_is_over, commits, committed, dies, forgets, holds, lives, may_help, must, ran, runs,
+    runs_on, slots, stacks, touches,
 };
 
 #[cfg(not(explore))]
 pub(crate) use silent::{
-    commit_is_over, commits, committed, holds, lives, ran, runs, runs_on, slots, stacks, touches,
+    commit_is_over, commits, committed, holds, lives, may_help, ran, runs, runs_on, slots, stacks,
+    touches,
 };
 
 #[cfg(not(explore))]
@@ -38,6 +39,11 @@ mod silent {
 
     #[inline(always)]
     pub(crate) fn commit_is_over<G>(_: *const G) {}
+
+    #[inline(always)]
+    pub(crate) fn may_help() -> bool {
+        true
+    }
 
     #[inline(always)]
     pub(crate) fn lives<T>(_: *const T) {}

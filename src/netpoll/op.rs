@@ -250,3 +250,38 @@ impl Drop for Op {
         oracle::dies(self);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::g::slab;
+    use crate::g::status::Reason;
+
+    /// A canceller that holds the wait while the operation completes must find the mark once it has let go.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "plain threads wait here")]
+    fn a_completion_is_marked_before_its_wait_ends() {
+        let mut g = None;
+        slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
+        let g: GRef = g.unwrap();
+        g.status.set_new();
+        g.status.set_runnable();
+        g.status.set_running();
+        let wait = g.status.set_waiting(Reason::Io, 0);
+        g.op_done.store(0, Ordering::SeqCst);
+        assert!(g.status.hold(wait));
+        let reaper = thread::spawn(move || {
+            let op = Op::new(g);
+            op.bind(wait);
+            op.complete(7, 0).is_some()
+        });
+        // The reaper cannot take the wake token as yet.
+        while g.op_done.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        g.status.let_go(wait);
+        assert!(reaper.join().unwrap());
+    }
+}

@@ -132,3 +132,40 @@ impl PollDesc {
 #[cfg(all(test, any(loom, miri)))]
 #[path = "poll_desc_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const READER: *const () = std::ptr::without_provenance(16);
+    const OTHER: *const () = std::ptr::without_provenance(32);
+
+    #[test]
+    fn an_event_that_nobody_has_seen_stays() {
+        let word = PollDesc::new();
+        assert_eq!(word.set_ready().0, None);
+        let seen = word.look().unwrap();
+        let (_, newer) = word.set_ready();
+        word.forget(seen);
+        assert_eq!(word.look(), Some(newer));
+        assert_eq!(word.wait(READER), PollWait::Ready);
+        word.forget(newer);
+        assert_eq!(word.wait(READER), PollWait::Waits);
+    }
+
+    #[test]
+    fn one_waits_and_is_told_or_withdrawn() {
+        let word = PollDesc::new();
+        assert_eq!(word.wait(READER), PollWait::Waits);
+        assert_eq!(word.wait(OTHER), PollWait::Taken);
+        assert!(!word.withdraw(OTHER));
+        let (told, event) = word.set_ready();
+        assert_eq!(told, Some(READER));
+        assert!(!word.withdraw(READER));
+        assert_eq!(word.look(), Some(event));
+        word.forget(event);
+        assert_eq!(word.wait(OTHER), PollWait::Waits);
+        assert!(word.withdraw(OTHER));
+        assert_eq!(word.set_ready().0, None);
+    }
+}

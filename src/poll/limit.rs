@@ -208,6 +208,8 @@ mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::g::slab;
 
@@ -262,5 +264,48 @@ mod tests {
         assert_eq!(limit.first.load(Ordering::SeqCst), names[2].as_ptr());
         drop(again);
         assert!(limit.others.lock().is_empty());
+    }
+
+    /// A goroutine that leaves the deadline, and waits for something else, when the mover is about to read its
+    /// status.
+    struct Leaver {
+        status: Status,
+        waiting: Cell<Option<DeadlineWait<'static, Leaver>>>,
+    }
+
+    impl HasStatus for Leaver {
+        fn status(&self) -> &Status {
+            if self.waiting.take().is_some() {
+                let wait = Status::wait_of(self.status.load()).unwrap();
+                assert!(self.status.wake(wait));
+                self.status.set_running();
+                let _ = self.status.set_waiting(Reason::Io, 0);
+            }
+            &self.status
+        }
+    }
+
+    #[test]
+    fn a_wait_that_is_not_under_the_deadline_is_left_alone() {
+        // The first goroutine, and another.
+        for n_before in [0, 1] {
+            let limit: &MovableDeadline<Leaver> = Box::leak(Box::new(MovableDeadline::new()));
+            let leavers: Vec<_> = (0..=n_before)
+                .map(|_| Leaver {
+                    status: Status::running(),
+                    waiting: Cell::new(None),
+                })
+                .collect();
+            // SAFETY: the goroutines outlive their guards, which they drop or which are dropped here.
+            let mut guards = leavers
+                .iter()
+                .map(|it| unsafe { limit.enter(NonNull::from(it)) });
+            let before: Vec<_> = guards.by_ref().take(n_before).collect();
+            let leaver = &leavers[n_before];
+            leaver.waiting.set(guards.next());
+            let _ = leaver.status.set_waiting(Reason::Io, 0);
+            limit.set(7, |_, _| panic!("this wait is not under the deadline"));
+            drop(before);
+        }
     }
 }

@@ -154,6 +154,7 @@ fn one_who_gave_up_is_passed_over() {
         assert_eq!(waiter.join().unwrap(), Some(1));
     });
     assert!(!node.queued.get());
+    assert_eq!(gone.chosen(), None);
 }
 
 #[test]

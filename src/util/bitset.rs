@@ -84,4 +84,46 @@ mod tests {
         assert_eq!(s.iter().next(), None);
         assert!(!s.any());
     }
+
+    const ROUNDS: usize = if cfg!(miri) { 50 } else { 100_000 };
+
+    #[test]
+    fn neighbours_lose_nothing() {
+        let s = BitSet::new(2);
+        std::thread::scope(|scope| {
+            for i in 0..2 {
+                let s = &s;
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        assert!(s.insert(i) && s.contains(i));
+                        assert!(s.remove(i) && !s.contains(i));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn one_of_two_removes() {
+        let s = BitSet::new(1);
+        let n_left = std::sync::atomic::AtomicUsize::new(ROUNDS);
+        let removes = || {
+            let mut n = 0;
+            while n_left.load(Ordering::SeqCst) > 0 {
+                n += usize::from(s.remove(0));
+            }
+            n + usize::from(s.remove(0))
+        };
+        let n = std::thread::scope(|scope| {
+            let others = [scope.spawn(removes), scope.spawn(removes)];
+            let mut n_inserted = 0;
+            while n_left.load(Ordering::SeqCst) > 0 {
+                n_inserted += usize::from(s.insert(0));
+                n_left.fetch_sub(1, Ordering::SeqCst);
+            }
+            let n: usize = others.into_iter().map(|it| it.join().unwrap()).sum();
+            n.wrapping_sub(n_inserted)
+        });
+        assert_eq!(n, 0, "each that was there is removed once");
+    }
 }

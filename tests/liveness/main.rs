@@ -13,10 +13,15 @@ const PUSHES: [[u8; 2]; 3] = [[1, 1], [2, 0], [0, 2]];
 
 #[test]
 fn work_that_waits_is_run() {
-    for pushes in PUSHES {
-        let stuck = check::check(State::first(pushes), Fault::None);
-        let way = stuck.unwrap_or_default();
-        assert!(way.is_empty(), "work waits for ever after\n{way}");
+    for fault in [Fault::None, Fault::LowersSpinnersFirst] {
+        for pushes in PUSHES {
+            let stuck = check::check(State::first(pushes), fault);
+            let way = stuck.unwrap_or_default();
+            assert!(
+                way.is_empty(),
+                "{fault:?}: work waits for ever after\n{way}"
+            );
+        }
     }
 }
 

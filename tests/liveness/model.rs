@@ -26,6 +26,9 @@ pub(crate) enum Fault {
     FindsWorkInVain,
     /// `wake_spinner`, which finds no P to claim and was the last to be counted as a spinner, does not try again.
     WakerGivesUp,
+    /// `sleep` lowers the spinner count before it inserts the P into the idle set. This lets no work wait: both steps come
+    /// before the look at the queues.
+    LowersSpinnersFirst,
 }
 
 /// The Ps. The first is the one whose goroutine pushes.
@@ -285,18 +288,24 @@ impl State {
                 if fault != Fault::PreparesLate {
                     self.words[p as usize] = Word::Asleep;
                 }
-                At::InsertIdle
+                match self.threads[thread].flag && fault == Fault::LowersSpinnersFirst {
+                    true => At::LowerSpinners,
+                    false => At::InsertIdle,
+                }
             }
             At::InsertIdle => {
                 self.idle[p as usize] = fault != Fault::BecomesIdleLate;
-                match self.threads[thread].flag {
+                match self.threads[thread].flag && fault != Fault::LowersSpinnersFirst {
                     true => At::LowerSpinners,
                     false => At::CountIdle,
                 }
             }
             At::LowerSpinners => {
                 self.n_spinning -= 1;
-                At::CountIdle
+                match fault {
+                    Fault::LowersSpinnersFirst => At::InsertIdle,
+                    _ => At::CountIdle,
+                }
             }
             At::CountIdle => {
                 self.n_idle += u8::from(fault != Fault::CountsIdleLate);

@@ -10,7 +10,7 @@ use windlass::channel::bounded;
 use windlass::context::{self, Context, Error};
 use windlass::net::{Graceful, Next, TcpListener, TcpStream, UnixListener, UnixStream};
 use windlass::task::{self, Builder, JoinHandle};
-use windlass::time::Duration;
+use windlass::time::{Duration, Instant};
 use windlass::{Handle, spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -262,6 +262,46 @@ fn work_in_flight_is_finished_or_cut_off_at_the_deadline() {
         let mut answers: Vec<_> = answers.iter().map(String::as_str).collect();
         answers.sort_unstable();
         assert_eq!(answers, ["", "done"]);
+    });
+}
+
+/// A context of the handler's own makes its waits such that a context may end them: not that of the server.
+#[test]
+fn a_stop_ends_no_wait_of_a_request() {
+    const LONG: Duration = Duration::from_millis(50);
+    let reason = |of| {
+        let dump = Handle::current().dump();
+        dump.goroutines.iter().any(|g| g.wait_reason == Some(of))
+    };
+    run(2, move || {
+        let handle = |mut stream: &TcpStream, n: &mut u8| {
+            read(stream)?;
+            *n += 1;
+            if *n == 2 {
+                let (ctx, _canceller) = Context::background().with_cancel();
+                let began = Instant::now();
+                ctx.run(|| windlass::sleep(LONG));
+                assert!(began.elapsed() >= LONG);
+            }
+            stream.write_all(&[*n])?;
+            Ok(Next::Request)
+        };
+        let server = start(Graceful::with_grace(Duration::ZERO), FOREVER, 0, handle);
+        let mut client = server.connect();
+        let mut answer = [0];
+        client.write_all(b"x").unwrap();
+        client.read_exact(&mut answer).unwrap();
+        if !is_simulated() {
+            wait_until(|| idle() == 1);
+        }
+        client.write_all(b"x").unwrap();
+        if !is_simulated() {
+            wait_until(|| reason("sleep"));
+        }
+        server.server.stop();
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [2]);
+        server.shut_down();
     });
 }
 

@@ -3,6 +3,7 @@
 use crate::both;
 use crate::both::{Kind, on_each, run_line, settle};
 use crate::util::{Census, run, wait_until};
+use windlass::context::Context;
 use windlass::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use windlass::sync::{
     Arc, Barrier, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
@@ -120,6 +121,29 @@ fn first_in_first_out() {
         drop(first);
         waiters.into_iter().for_each(|w| w.join().unwrap());
         assert_eq!(*order.lock().unwrap(), "wrrwws");
+        assert!(lock.try_write().is_ok());
+    });
+}
+
+/// A writer that gives up no longer stands between a reader and the readers behind it.
+#[test]
+fn a_writer_that_gives_up_lets_readers_pass() {
+    run_line(|line| {
+        let lock = Arc::new(RwLock::new(()));
+        let first = lock.read().unwrap();
+        let (ctx, canceller) = Context::background().with_cancel();
+        let writer = line.up({
+            let lock = Arc::clone(&lock);
+            move || lock.write_context(&ctx).is_err()
+        });
+        let reader = line.up({
+            let lock = Arc::clone(&lock);
+            move || drop(lock.read().unwrap())
+        });
+        canceller.cancel();
+        assert!(writer.join().unwrap());
+        reader.join().unwrap();
+        drop(first);
         assert!(lock.try_write().is_ok());
     });
 }

@@ -3,6 +3,8 @@
 //! Ms, Ps and goroutines are addresses here: they are compared, and never logged.
 #![allow(unsafe_code)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::atomic::sync_atomic::AtomicU32;
 use super::control::{charge_ps, is_twin, me, pin, with};
 use super::ledger::{Ledger, Machine};
@@ -147,6 +149,19 @@ pub fn commit_is_over<G>(g: *const G) {
         let commits = oracle.machines.values().any(|m| m.commits == g.addr());
         commits.then_some("a goroutine is queued while the commit of its park goes on")
     });
+}
+
+/// Sysmon helps no P any more: a wake that is lost stays lost.
+static IS_WITHOUT_HELP: AtomicBool = AtomicBool::new(false);
+
+/// For a scenario: from now on only pushers and spinners wake Ps.
+pub fn leave_out_help() {
+    IS_WITHOUT_HELP.store(true, Ordering::Relaxed);
+}
+
+/// Whether sysmon may help Ps.
+pub fn may_help() -> bool {
+    !IS_WITHOUT_HELP.load(Ordering::Relaxed)
 }
 
 /// Something is not as it must be.

@@ -33,6 +33,7 @@ use super::scavenge::Scavenger;
 use super::stall::Stalls;
 use super::world;
 use crate::loom::Ordering;
+use crate::loom::oracle;
 use crate::sched::proc::run::AbortOnUnwind;
 use crate::sched::proc::threads::warn_once;
 use crate::sched::types::debug_hooks::DebugHooks;
@@ -179,7 +180,9 @@ impl Sysmon<'_> {
         let was_stopped = self.stop_world();
         self.follow_cpus(now_ns);
         self.scavenger.serve(self.sched, now_ns);
-        self.found = self.ps.round(now_ns);
+        if oracle::may_help() {
+            self.found = self.ps.round(now_ns);
+        }
         self.found.is_busy |= was_stopped;
         self.pace.note(self.found);
     }

@@ -120,3 +120,106 @@ impl<T> Access<'_, T> {
 #[cfg(all(test, any(loom, miri)))]
 #[path = "access_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The words of an M that holds a P and runs user code.
+    struct Words {
+        access: AtomicU32,
+        in_runtime: AtomicU32,
+        p: AtomicPtr<u8>,
+    }
+
+    const P: *const u8 = std::ptr::without_provenance(8);
+    const OTHER: *const u8 = std::ptr::without_provenance(16);
+
+    impl Words {
+        fn new(access: u32) -> Words {
+            Words {
+                access: AtomicU32::new(access),
+                in_runtime: AtomicU32::new(0),
+                p: AtomicPtr::new(P.cast_mut()),
+            }
+        }
+
+        fn shown(&self) -> Access<'_, u8> {
+            Access {
+                access: &self.access,
+                in_runtime: &self.in_runtime,
+                p: &self.p,
+            }
+        }
+
+        fn is(&self, access: u32) -> bool {
+            self.access.load(Ordering::Relaxed) == access
+        }
+    }
+
+    #[test]
+    fn a_p_is_taken_from_an_m_outside() {
+        for access in [HAS_P, PREEMPT] {
+            let m = Words::new(access);
+            assert!(m.shown().take(P, || m.is(RETAKING)));
+            assert!(m.is(RETAKEN));
+            assert!(!m.shown().take(P, || true));
+        }
+    }
+
+    #[test]
+    fn an_m_keeps_another_p() {
+        let m = Words::new(HAS_P);
+        assert!(!m.shown().take(OTHER, || true));
+        assert!(m.is(HAS_P));
+    }
+
+    #[test]
+    fn an_m_inside_is_asked() {
+        let m = Words::new(HAS_P);
+        m.in_runtime.store(1, Ordering::Relaxed);
+        assert!(!m.shown().take(P, || true));
+        assert!(m.is(PREEMPT));
+        let unknown = Words::new(HAS_P);
+        assert!(!unknown.shown().take(P, || false));
+        assert!(unknown.is(PREEMPT));
+    }
+
+    #[test]
+    fn what_counts_is_where_the_m_is_after_the_barrier() {
+        let m = Words::new(HAS_P);
+        let enters = || {
+            m.in_runtime.store(1, Ordering::Relaxed);
+            true
+        };
+        assert!(!m.shown().take(P, enters));
+        assert!(m.is(PREEMPT));
+    }
+
+    #[test]
+    fn what_the_m_writes_meanwhile_stays() {
+        let m = Words::new(HAS_P);
+        // It has left its P in a blocking section, or has another one by now.
+        for written in [BLOCKING, HAS_P] {
+            m.access.store(HAS_P, Ordering::Relaxed);
+            let writes = || {
+                m.access.store(written, Ordering::Relaxed);
+                true
+            };
+            assert!(!m.shown().take(P, writes));
+            assert!(m.is(written));
+        }
+    }
+
+    #[test]
+    fn only_an_m_with_a_p_is_asked() {
+        for access in [RETAKING, RETAKEN, BLOCKING] {
+            let m = Words::new(access);
+            m.shown().ask();
+            assert!(m.is(access));
+        }
+        let m = Words::new(HAS_P);
+        m.shown().ask();
+        assert!(m.is(PREEMPT) && acknowledge(&m.access) && m.is(HAS_P));
+    }
+}

@@ -127,3 +127,41 @@ fn unmarked(g: *mut Header) -> Option<GRef> {
 #[cfg(all(test, any(loom, miri)))]
 #[path = "handed_work_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::g::slab;
+
+    fn g() -> GRef {
+        let mut g = None;
+        slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
+        g.unwrap()
+    }
+
+    #[test]
+    fn a_holder_finds_what_was_posted() {
+        let (mail, g) = (HandedWork::new(), g());
+        assert_eq!(mail.take(), None);
+        assert_eq!(mail.post(g), Posted::ToHolder);
+        assert!(!mail.begin_waiting(), "it is there already");
+        assert_eq!(mail.take(), Some(g));
+        assert_eq!(mail.take(), None);
+    }
+
+    #[test]
+    fn who_waits_needs_a_p_too() {
+        let (mail, g) = (HandedWork::new(), g());
+        assert!(mail.begin_waiting() && !mail.is_there());
+        assert_eq!(mail.wait_on(), None, "it waits already");
+        assert_eq!(mail.post(g), Posted::ToWaiter);
+        // The P is there.
+        mail.end_waiting();
+        assert!(mail.is_there());
+        // And was lost again: the goroutine goes elsewhere.
+        assert_eq!(mail.wait_on(), Some(g));
+        assert_eq!(mail.post(g), Posted::ToWaiter);
+        mail.end_waiting();
+        assert_eq!(mail.take(), Some(g));
+    }
+}

@@ -209,3 +209,22 @@ impl IdleWord {
 #[cfg(all(test, any(loom, miri)))]
 #[path = "idle_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_woken_beside_a_spinner() {
+        let set = IdleSet::new(4);
+        set.go_idle(1, false);
+        set.go_idle(2, false);
+        assert!(set.begin_wake(1));
+        assert!(!set.begin_wake(1));
+        assert!(set.begin_wake(2));
+        assert!(!set.begin_wake(2));
+        assert!(!set.stop_spinning() && set.stop_spinning());
+        assert!(set.claim(1) && set.claim(2));
+        assert!(!set.begin_wake(1), "no P is idle");
+    }
+}

@@ -142,3 +142,23 @@ impl PStatus {
 #[cfg(all(test, any(loom, miri)))]
 #[path = "p_status_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_p_dies_before_a_stop_or_after_it() {
+        let status = PStatus::new();
+        assert!(!status.ask_to_stop(), "it is dead");
+        status.come_into_use();
+        assert!(!status.end(), "it is in use");
+        status.begin_leaving();
+        assert!(status.ask_to_stop());
+        assert!(!status.end(), "the world is to stop");
+        status.go_on();
+        assert!(status.end() && status.is_dead());
+        status.begin_leaving();
+        assert!(status.is_dead() && !status.is_leaving());
+    }
+}

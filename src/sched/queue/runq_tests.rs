@@ -63,6 +63,29 @@ fn a_thief_takes_half_rounded_up() {
     }
 }
 
+/// A thief has claimed slots, and has not copied them yet.
+#[test]
+fn claimed_slots_are_not_free() {
+    let q = RunQueue::new();
+    let gs = gs(CAPACITY as usize + 2);
+    for &g in &gs[..CAPACITY as usize] {
+        assert!(q.push(g).is_ok());
+    }
+    let (first, n) = q.claim(u32::MAX).unwrap();
+    assert_eq!((first, n), (0, CAPACITY / 2));
+    assert!(q.claim(u32::MAX).is_none(), "one thief at a time");
+    assert_eq!(q.push_first(gs[0]), Err(gs[0]));
+    // Neither does the owner's pop free them.
+    for g in [CAPACITY as usize, CAPACITY as usize + 1] {
+        assert_eq!(drain(q.push(gs[g]).unwrap_err()), [gs[g]]);
+        assert_eq!(q.pop(), Some(gs[g - CAPACITY as usize / 2]));
+    }
+    q.free_claimed();
+    assert!(q.push(gs[0]).is_ok());
+    assert_eq!(q.len(), CAPACITY as usize / 2 - 1);
+    assert_eq!(q.steal_list(1).len(), 1);
+}
+
 #[test]
 fn runnext_kicks_out_the_one_before() {
     let q = RunQueue::new();

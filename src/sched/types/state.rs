@@ -89,6 +89,10 @@ pub(crate) struct Ms {
 impl Ms {
     /// Lists an M as a spare, once. It may still be on its way to sleep.
     pub(crate) fn add_spare(&mut self, m: &Carrier) {
+        debug_assert!(
+            m.next_p.load(Ordering::Relaxed).is_null(),
+            "a spare M has a P on its way"
+        );
         if !self.spare.contains(&std::ptr::from_ref(m)) {
             self.spare.push(m);
         }

@@ -44,6 +44,7 @@ use crate::g::goroutine_locals::GoroutineLocals;
 use crate::g::header::{GRef, OffStack};
 use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
+use crate::loom::oracle;
 use crate::sched::types::current;
 use crate::sched::types::events::EventKind;
 use crate::sched::types::m::{BLOCKING, M};
@@ -211,7 +212,9 @@ unsafe fn commit_held<F: FnOnce(GRef, WaitId, &M) -> bool>(
         .status
         .set_waiting_held(why, m.p().local.pace.now_ns(), |wait| {
             chaos::pause(Point::Commit);
-            f(g, wait, m)
+            let waits = f(g, wait, m);
+            oracle::committed(m);
+            waits
         });
     waits || !g.status.wake(wait)
 }

@@ -5,10 +5,11 @@ use super::handoff::Section;
 use super::home;
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::g::status::WaitId;
+use crate::g::status::{Reason, WaitId, Why};
 use crate::loom::native::atomic::Ordering;
 use crate::loom::native::futex;
 use crate::loom::native::{PoisonError, RwLock};
+use crate::loom::oracle;
 use crate::race;
 use crate::sched::numa::policy::{self, Wake, WakeView};
 use crate::sched::queue::idle::{self, WakeMethod};
@@ -39,16 +40,26 @@ pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
         if !g.status.wake(wait) {
             return false;
         }
-        chaos::pause(Point::Wake);
+        note_woken(g, wait);
         ready(section.m(), g);
         return true;
     }
     if !g.status.wake(wait) {
         return false;
     }
-    chaos::pause(Point::Wake);
+    note_woken(g, wait);
     ready_from_outside(g);
     true
+}
+
+/// The caller has taken the wake token of `g`. An unparker may have found the wait by the status word, and in a context
+/// the commit reads the stack.
+#[inline(always)]
+fn note_woken(g: GRef, wait: WaitId) {
+    if wait.why() == Why::cancellable(Reason::Park, true) {
+        oracle::commit_is_over(g.as_ptr());
+    }
+    chaos::pause(Point::Wake);
 }
 
 /// Queues `g`, whose wake token the caller has taken, in its own runtime.

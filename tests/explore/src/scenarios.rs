@@ -3,6 +3,7 @@
 
 use std::future::{pending, poll_fn};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
@@ -10,11 +11,12 @@ use std::time::Duration;
 
 use windlass::channel::{Select, Sender, bounded, never, select, unbounded};
 use windlass::context::{Canceller, Context};
-use windlass::explore::{Scenario, advance, draw, spawn_thread};
+use windlass::explore::{Scenario, advance, draw, oracle, spawn_thread};
 use windlass::io::RecvBuf;
 use windlass::net::{Graceful, Next, TcpListener, TcpStream};
 use windlass::sync::{Condvar, Mutex, Semaphore};
 use windlass::task::{self, JoinHandle, When, lock_thread};
+use windlass::time::Instant;
 use windlass::topology::Topology;
 use windlass::{Builder, Runtime, blocking, future, join, offload, sleep, spawn, yield_now};
 
@@ -31,6 +33,12 @@ scenarios! {
     spawn_join,
     /// A plain thread spawns while the runtime falls asleep.
     spawn_from_outside,
+    /// As many goroutines as Ps compute until all have begun, and sysmon does not help.
+    hogs_at_once,
+    /// A plain thread wakes a goroutine whose P sleeps in its ring.
+    wake_in_the_ring,
+    /// Plain threads wake goroutines with which their runs end.
+    woken_at_the_end,
     /// Tokens given before, in and after a park, with a deadline.
     park_unpark,
     /// Futures are woken before, in and after their polls, and the run ends while others wait.
@@ -45,16 +53,24 @@ scenarios! {
     cancel_or_deadline,
     /// A context ends waits that nothing else would end.
     cancelled_waits,
+    /// A plain thread ends reads that are about to begin.
+    cancelled_reads,
+    /// The deadline of a stream comes forward while others begin to read, and leave for other waits.
+    deadline_moves,
     /// An operation completes while its context and its deadline end it.
     cancel_or_completion,
     /// A completion, a context, a deadline and the end of the run end waits without a stack.
     spawn_when,
     /// The scenario above, over epoll.
     epoll_spawn_when,
+    /// A plain thread ends contexts just before goroutines wait for that without a stack.
+    spawn_when_done,
     /// A server without stacks between requests stops amid them.
     serve_requests,
     /// A locked goroutine waits for good, and the others go on.
     locked_thread_waits,
+    /// A locked goroutine is woken while its thread falls asleep.
+    locked_thread_is_woken,
     /// Locked goroutines, hogs and hand-offs.
     locked_threads_and_hogs,
     /// Sections that block lose their P and come back.
@@ -77,6 +93,8 @@ scenarios! {
     offloads,
     /// Two runtimes wake each other's goroutines.
     two_runtimes,
+    /// A goroutine of one runtime gives its token to another's.
+    unpark_in_another_runtime,
     /// Two readers of one stream, which a poll watches.
     two_readers,
     /// Echo, in pieces of any size.
@@ -107,6 +125,8 @@ scenarios! {
     condvar,
     /// A run ends while goroutines are at anything.
     end_of_run,
+    /// A run ends while many goroutines begin to wait.
+    end_of_run_of_parks,
     /// A run ends while contexts end waits.
     end_of_run_in_contexts,
     /// A runtime runs twice.
@@ -190,6 +210,67 @@ fn spawn_from_outside() {
         assert_eq!(sum, 6);
         blocking(join);
     });
+}
+
+fn hogs_at_once() {
+    /// Computes until so many do.
+    fn hog(begun: &AtomicUsize, n: usize) {
+        begun.fetch_add(1, Ordering::SeqCst);
+        while begun.load(Ordering::SeqCst) < n {
+            advance(us(1));
+        }
+    }
+    let n = 2 + draw(2) as usize;
+    let rt = runtime(n);
+    let handle = rt.handle();
+    rt.run(|| {
+        oracle::leave_out_help();
+        for _ in 0..10 {
+            let begun = Arc::new(AtomicUsize::new(0));
+            let another = || {
+                let begun = Arc::clone(&begun);
+                move || hog(&begun, n)
+            };
+            let outside = (n == 3).then(|| {
+                let (handle, another) = (handle.clone(), another());
+                spawn_thread(move || drop(handle.spawn(another)))
+            });
+            let other = spawn(another());
+            // It takes the place of the goroutine that only this P runs.
+            let next = spawn(|| ());
+            hog(&begun, n);
+            other.join().unwrap();
+            next.join().unwrap();
+            outside.map(blocking);
+        }
+    });
+}
+
+fn wake_in_the_ring() {
+    let rt = runtime(1);
+    rt.run(|| {
+        let (mut reads, mut writes) = pair();
+        let reader = spawn(move || fill(&mut reads, &mut [0]));
+        let (tx, rx) = unbounded();
+        let sends = spawn_thread(move || (0..3).for_each(|i| tx.send(i).unwrap()));
+        assert_eq!(rx.into_iter().sum::<u32>(), 3);
+        write(&mut writes, &[1]);
+        reader.join().unwrap();
+        blocking(sends);
+    });
+}
+
+fn woken_at_the_end() {
+    let rt = runtime(1);
+    for _ in 0..3 {
+        let unparks = rt.run(|| {
+            let main = task::current();
+            let unparks = spawn_thread(move || main.unpark());
+            task::park();
+            unparks
+        });
+        unparks();
+    }
 }
 
 fn park_unpark() {
@@ -371,6 +452,45 @@ fn cancelled_waits() {
     });
 }
 
+fn cancelled_reads() {
+    let rt = runtime(1);
+    rt.run(|| {
+        let (mut a, _b) = pair();
+        for _ in 0..3 {
+            let (ctx, canceller) = Context::background().with_cancel();
+            let cancels = spawn_thread(move || {
+                advance(us(draw(4)));
+                canceller.cancel();
+            });
+            assert!(ctx.run(|| again(|| a.read(&mut [0]))).is_err());
+            blocking(cancels);
+        }
+    });
+}
+
+fn deadline_moves() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (a, _b) = pair();
+        let a = Arc::new(a);
+        for _ in 0..3 {
+            a.set_read_deadline(None);
+            let stream = Arc::clone(&a);
+            let reader = spawn(move || {
+                let read = again(|| (&*stream).read(&mut [0]));
+                assert!(read.is_err(), "nobody writes");
+                // It waits for another operation, which the deadline does not concern.
+                let began = Instant::now();
+                sleep(us(50));
+                assert!(began.elapsed() >= us(50));
+            });
+            yields(draw(4));
+            a.set_read_deadline(Some(Instant::now()));
+            reader.join().unwrap();
+        }
+    });
+}
+
 /// Whether the simulated kernel was short of something, and has done nothing of a call.
 fn is_short(e: &io::Error) -> bool {
     matches!(
@@ -451,15 +571,13 @@ fn spawn_when() {
         let (a, mut b) = pair();
         let (ctx, canceller) = Context::background().with_cancel();
         let when = When::readable(a).or_done(&ctx).or_after(us(100));
-        let waiter = task::spawn_when(when, |mut a, _| {
+        let waiter = task::spawn_when(when, |mut a, ready| {
+            assert!(ready.is_err() || has_bytes(&a), "nothing is there to read");
             let mut buf = [0; 3];
             fill(&mut a, &mut buf);
             assert_eq!(&buf, b"abc");
         });
-        drop(task::spawn_when(
-            When::done(&ctx).or_after(ms(1)),
-            |(), _| (),
-        ));
+        let done = task::spawn_when(When::done(&ctx), |(), _| ());
         drop(task::spawn_when(
             When::writable(pair().0).or_done(&ctx),
             |_, _| (),
@@ -470,13 +588,42 @@ fn spawn_when() {
         yields(draw(4));
         write(&mut b, b"abc");
         cancels.join().unwrap();
+        done.join().unwrap();
         waiter.join().unwrap();
     });
+}
+
+/// Whether a read would find something.
+#[expect(
+    unsafe_code,
+    reason = "asks the kernel itself, which fails no call of this kind"
+)]
+fn has_bytes(stream: &TcpStream) -> bool {
+    let mut n = 0;
+    // SAFETY: the descriptor is open, and the place valid.
+    let r = unsafe { libc::ioctl(stream.as_raw_fd(), libc::FIONREAD, &raw mut n) };
+    r == 0 && n > 0
 }
 
 fn epoll_spawn_when() {
     over_epoll();
     spawn_when();
+}
+
+fn spawn_when_done() {
+    let rt = runtime(1);
+    rt.run(|| {
+        for _ in 0..4 {
+            let (ctx, canceller) = Context::background().with_cancel();
+            let cancels = spawn_thread(move || {
+                advance(us(draw(4)));
+                canceller.cancel();
+            });
+            let waiter = task::spawn_when(When::done(&ctx), |(), _| ());
+            waiter.join().unwrap();
+            blocking(cancels);
+        }
+    });
 }
 
 fn serve_requests() {
@@ -531,12 +678,29 @@ fn locked_thread_waits() {
             task::park();
         });
         rx.recv().unwrap();
-        // Nobody has anything to do: sysmon should not, either.
-        sleep(ms(500));
+        // Nobody has anything to do: sysmon should not, either. It would come to too many points.
+        sleep(Duration::from_secs(600));
         let both: Vec<_> = (0..2).map(|_| spawn(|| advance(us(100)))).collect();
         both.into_iter().for_each(|g| g.join().unwrap());
         locked.task().unpark();
         locked.join().unwrap();
+    });
+}
+
+fn locked_thread_is_woken() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (tx, rx) = unbounded();
+        let locked = spawn(move || {
+            let _guard = lock_thread();
+            rx.into_iter().sum::<u32>()
+        });
+        for _ in 0..6 {
+            tx.send(1).unwrap();
+            yields(1 + draw(3));
+        }
+        drop(tx);
+        assert_eq!(locked.join().unwrap(), 6);
     });
 }
 
@@ -580,7 +744,7 @@ fn blocking_sections() {
         let all: Vec<_> = (0..3)
             .map(|i| {
                 spawn(move || {
-                    for _ in 0..2 {
+                    for _ in 0..4 {
                         blocking(|| advance(us(15 * (1 + draw(4)))));
                         if i == 0 {
                             yield_now();
@@ -620,7 +784,7 @@ fn hogs_and_timers() {
         let all: Vec<_> = (0..4)
             .map(|i| {
                 spawn(move || {
-                    for _ in 0..2 {
+                    for _ in 0..6 {
                         match i {
                             0 => sleep(us(100 + draw(3) * 100)),
                             _ => compute_a_while(),
@@ -791,6 +955,19 @@ fn two_runtimes() {
         drop(tx);
     });
     drop(a);
+    other();
+}
+
+fn unpark_in_another_runtime() {
+    let (a, b) = (runtime(1), runtime(1));
+    let (tx, rx) = unbounded();
+    let other = spawn_thread(move || {
+        b.run(|| {
+            tx.send(task::current()).unwrap();
+            task::park();
+        });
+    });
+    a.run(|| rx.recv().unwrap().unpark());
     other();
 }
 
@@ -1037,30 +1214,27 @@ fn select_and_close() {
 }
 
 fn message_between_channels() {
-    let rt = runtime(2);
-    rt.run(|| {
-        let (to_a, a) = unbounded();
-        let (to_b, b) = unbounded();
-        to_a.send(()).unwrap();
-        let (from_a, from_b) = (a.clone(), b.clone());
-        let moves = spawn(move || {
-            for _ in 0..4 {
-                to_b.send(()).unwrap();
-                from_a.recv().unwrap();
-                to_a.send(()).unwrap();
-                from_b.recv().unwrap();
-            }
-        });
-        for _ in 0..8 {
-            let mut select = Select::new();
-            select.recv(&a);
-            select.recv(&b);
-            let why = "one of the channels has a message at any time";
-            select.try_ready().expect(why);
-            yields(draw(2));
+    let (to_a, a) = unbounded();
+    let (to_b, b) = unbounded();
+    to_a.send(()).unwrap();
+    let (from_a, from_b) = (a.clone(), b.clone());
+    // Plain threads, so that there is little between the looks.
+    let moves = spawn_thread(move || {
+        for _ in 0..16 {
+            to_b.send(()).unwrap();
+            from_a.recv().unwrap();
+            to_a.send(()).unwrap();
+            from_b.recv().unwrap();
         }
-        moves.join().unwrap();
     });
+    for _ in 0..32 {
+        let mut select = Select::new();
+        select.recv(&a);
+        select.recv(&b);
+        let why = "one of the channels has a message at any time";
+        select.try_ready().expect(why);
+    }
+    moves();
 }
 
 fn rendezvous() {
@@ -1160,6 +1334,20 @@ fn end_of_run() {
         }));
         yields(draw(6));
         drop((tx, ours));
+    });
+}
+
+fn end_of_run_of_parks() {
+    let rt = runtime(2);
+    rt.run(|| {
+        for _ in 0..4 {
+            drop(spawn(|| {
+                loop {
+                    task::park_timeout(us(1 + draw(3)));
+                }
+            }));
+        }
+        sleep(us(10 + draw(20)));
     });
 }
 

@@ -3,9 +3,10 @@
 //! | checker | runs | part of |
 //! |---|---|---|
 //! | `unit FILTER` | the library's own tests | `make test` |
+//! | `loom FILTER` | models of the library whose path contains that, without those that take long | `make test` |
 //! | `explore NAME..` | [`SHORT`] schedules of each scenario, those of `make explore-short` | `make test` |
 //! | `test PROGRAM/MODULE` | tests of tests/PROGRAM/MODULE.rs | `make test` |
-//! | `loom FILTER` | models of the library whose path contains that | `make loom` |
+//! | `loom FILTER` | all of these models | `make loom` |
 //! | `explore NAME..` | [`LONG`] schedules of each scenario | `make explore` |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,18 @@ const OPTIMISED: [&str; 3] = [
     "profile.dev.package.windlass.opt-level=1",
 ];
 
+/// Follows what is found by more than `make test` runs.
+const MORE: &str = ", more than `make test` runs";
+
+/// The models that `make test` leaves out.
+pub(crate) fn long_models() -> impl Iterator<Item = &'static str> {
+    let tools = include_str!("../../../make/tools.mk");
+    let line = tools
+        .lines()
+        .find_map(|line| line.strip_prefix("LONG_MODELS := "));
+    line.expect("make/tools.mk names them").split(' ')
+}
+
 /// What `timeout` returns for a command that it killed.
 const KILLED: i32 = 137;
 
@@ -60,6 +73,7 @@ struct Run<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     Unit,
+    LoomShort,
     ExploreShort,
     Test,
     Loom,
@@ -98,7 +112,7 @@ fn runs(checkers: &[String]) -> Vec<Run<'_>> {
         let turns = match kind {
             "unit" => vec![Turn::Unit],
             "test" => vec![Turn::Test],
-            "loom" => vec![Turn::Loom],
+            "loom" => vec![Turn::LoomShort, Turn::Loom],
             _ => vec![Turn::ExploreShort, Turn::Explore],
         };
         turns.into_iter().map(move |turn| Run { turn, what })
@@ -113,7 +127,7 @@ impl Run<'_> {
         match self.turn {
             Turn::Unit => "unit",
             Turn::Test => "test",
-            Turn::Loom => "loom",
+            Turn::LoomShort | Turn::Loom => "loom",
             Turn::ExploreShort | Turn::Explore => "explore",
         }
     }
@@ -133,7 +147,7 @@ impl Run<'_> {
         match self.turn {
             Turn::Unit => "unittests src/lib.rs".to_owned(),
             Turn::Test => format!("test {}", program_of(self.what)),
-            Turn::Loom | Turn::Explore | Turn::ExploreShort => self.kind().to_owned(),
+            _ => self.kind().to_owned(),
         }
     }
 
@@ -147,6 +161,10 @@ impl Run<'_> {
             Turn::ExploreShort => asked(SHORT),
             Turn::Explore => asked(LONG),
             Turn::Unit | Turn::Loom => words.collect(),
+            Turn::LoomShort => {
+                let skipped = long_models().flat_map(|name| ["--skip", name]);
+                words.chain(skipped.map(str::to_owned)).collect()
+            }
             Turn::Test => vec![module_of(self.what)],
         }
     }
@@ -155,7 +173,7 @@ impl Run<'_> {
     fn limit_s(&self) -> u64 {
         match self.turn {
             Turn::Unit => 60,
-            Turn::Test | Turn::Loom => 300,
+            Turn::Test | Turn::LoomShort | Turn::Loom => 300,
             Turn::ExploreShort | Turn::Explore => 600,
         }
     }
@@ -196,7 +214,11 @@ impl Bench {
                     run.checker()
                 );
             }
-            is_sure.then(|| format!("{}: {found}", run.kind()))
+            let more = match run.turn {
+                Turn::Loom => MORE,
+                _ => "",
+            };
+            is_sure.then(|| format!("{}: {found}{more}", run.kind()))
         })
     }
 
@@ -249,7 +271,7 @@ impl Bench {
         if !self.built.contains_key(&name) {
             let built = match run.turn {
                 Turn::Unit | Turn::Test => self.build_tests(),
-                Turn::Loom => self.build_models(),
+                Turn::LoomShort | Turn::Loom => self.build_models(),
                 Turn::ExploreShort | Turn::Explore => self.build_explorer(),
             };
             self.built.extend(built);
@@ -399,11 +421,7 @@ fn finding(line: &str) -> Option<String> {
         .next()?
         .parse()
         .ok()?;
-    let more = if n > SHORT {
-        ", more than `make test` runs"
-    } else {
-        ""
-    };
+    let more = if n > SHORT { MORE } else { "" };
     Some(format!("{scenario}, schedule {n}{more}"))
 }
 
@@ -427,8 +445,27 @@ mod tests {
     fn what_make_test_runs_comes_first() {
         let checkers = ["loom a", "explore b c", "test d/e"].map(str::to_owned);
         let order: Vec<_> = runs(&checkers).iter().map(|run| run.turn).collect();
-        let wanted = [Turn::ExploreShort, Turn::Test, Turn::Loom, Turn::Explore];
+        let wanted = [
+            Turn::LoomShort,
+            Turn::ExploreShort,
+            Turn::Test,
+            Turn::Loom,
+            Turn::Explore,
+        ];
         assert_eq!(order, wanted);
+    }
+
+    #[test]
+    fn long_models_are_left_out() {
+        let run = Run {
+            turn: Turn::LoomShort,
+            what: "sync::waitq",
+        };
+        let given = run.arguments();
+        assert_eq!(given[..2], ["sync::waitq", "--skip"]);
+        let models: Vec<_> = long_models().collect();
+        assert!(models.iter().all(|name| name.starts_with("loom_")));
+        assert_eq!(given.len(), 1 + 2 * models.len());
     }
 
     #[test]

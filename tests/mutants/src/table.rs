@@ -69,23 +69,25 @@ impl Table {
     fn summary(&self, all: &[Mutant]) -> String {
         let ends: Vec<_> = all.iter().map(|mutant| self.end_of(mutant).0).collect();
         let n = |begin: &str| ends.iter().filter(|end| end.starts_with(begin)).count();
-        let n_late = ends
-            .iter()
-            .filter(|end| end.contains(", more than "))
-            .count();
+        let n_late = |begin: &str| {
+            let of = |end: &&String| end.starts_with(begin) && end.contains(", more than ");
+            ends.iter().filter(of).count()
+        };
         let (loom, explore) = (n("loom:"), n("explore:"));
         let tests = n("unit:") + n("test:");
-        let (found, short) = (loom + explore + tests, explore - n_late);
+        let (late_loom, late_explore) = (n_late("loom:"), n_late("explore:"));
+        let (models, short) = (loom - late_loom, explore - late_explore);
+        let found = loom + explore + tests;
         let n_run = found + n(SURVIVES);
         format!(
             "{} mutants: {n_run} ran, of which {found} were found and {} survive; {} change no behaviour, {} did not run. What \
-             `make test` runs finds {} % of those that ran: {tests} by tests and {short} by {SHORT} schedules of the explorer. \
-             loom finds {loom} of the rest, and more schedules {n_late}.",
+             `make test` runs finds {} % of those that ran: {tests} by tests, {models} by models of loom, and {short} by {SHORT} \
+             schedules of the explorer. Other models find {late_loom} of the rest, and more schedules {late_explore}.",
             all.len(),
             n(SURVIVES),
             n(EQUIVALENT),
             n(NOT_RUN),
-            100 * (tests + short) / n_run.max(1),
+            100 * (tests + models + short) / n_run.max(1),
         )
     }
 }
@@ -97,8 +99,8 @@ const HEAD: &str = "\
 
 Each row is a small fault that was put into the runtime, alone, to see which checker finds it (`make mutants`;
 `MUTANTS=\"runq waitq\"` chooses, `MUTANTS=--rest` goes on where a run has ended). `tests/mutants/patches` has the changes and names
-the checkers. These run until one fails, which passes without the mutant: first those that are a part of `make test`, then the
-models of loom, then 5,000 schedules of each scenario. So a row that names loom is one that its tests did not find. All
+the checkers. These run until one fails, which passes without the mutant: first those that are a part of `make test` (unit tests,
+models of loom that end soon, schedules of the explorer, other tests), then all models, then 5,000 schedules of each scenario. All
 mutants are in one build, and a process chooses one (`tests/mutants/src/weave.rs`): seconds are those of the checkers, on
 two CPUs that others kept busy. That command writes this page anew after each mutant.
 ";
