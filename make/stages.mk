@@ -93,6 +93,12 @@ test-filter: setup ## the tests where a seccomp filter denies io_uring
 	UNDER_FILTER="env $(FORGET) $(CARGO) test --release $(RELEASE_PACKAGES) --test '*'" env -u WINDLASS_IO \
 		$(CARGO) test --release $(RELEASE_PACKAGES) --test seccomp -- --nocapture programs_that
 
+# Under docs/seccomp.json, which has all that a program with windlass needs. The test that is left out installs a filter.
+PROFILE_TESTS ?= --test net -- --skip a_kernel_that_takes_no_program_spreads_by_hash
+test-profile: setup ## the tests of sockets under the seccomp profile of docs/CONTAINERS.md
+	UNDER_PROFILE="env $(FORGET) $(CARGO) test -p windlass $(PROFILE_TESTS)" \
+		$(CARGO) test -p windlass --test seccomp -- --nocapture programs_that_are_started_under_the_profile
+
 # Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
 CHAOS_SEEDS ?= 1 2 18
 CHAOS_TESTS := $(CORE_TESTS) channel/leaks context net/multishot_poll sched/blocking sched/mixture

@@ -4,6 +4,8 @@
 
 #[path = "util/filter.rs"]
 mod filter;
+#[path = "util/profile.rs"]
+mod profile;
 mod util;
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -216,6 +218,108 @@ fn programs_that_are_started_under_a_filter() {
             .env_remove("UNDER_FILTER")
             .status()
             .unwrap()
+    });
+    assert!(thread.join().unwrap().success());
+}
+
+const ALL_THREADS: libc::c_ulong = libc::SECCOMP_FILTER_FLAG_TSYNC;
+
+/// What a program does that the profile is for: rings, and the other calls that windlass and `std` make.
+fn works_by_rings() {
+    let builder = Builder::new().processors(2).require_io_uring(true);
+    let rt = build(builder).unwrap();
+    assert_eq!(rt.metrics().poller, Poller::IoUring);
+    drop(rt);
+    works();
+    let _guard = hang_guard();
+    runtime(2).run(|| {
+        let folder = std::env::temp_dir().join(format!("windlass-profile-{}", std::process::id()));
+        windlass::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("file");
+        windlass::fs::write(&file, b"bytes").unwrap();
+        windlass::fs::rename(&file, folder.join("other")).unwrap();
+        assert_eq!(windlass::fs::read(folder.join("other")).unwrap(), b"bytes");
+        windlass::fs::remove_dir_all(&folder).unwrap();
+        let echo = windlass::process::Command::new("echo")
+            .arg("hello")
+            .output();
+        assert_eq!(echo.unwrap().stdout, b"hello\n");
+        let (mut a, mut b) = UnixStream::pair().unwrap();
+        a.write_all(b"x").unwrap();
+        b.read_exact(&mut [0]).unwrap();
+        let udp = windlass::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        udp.connect(udp.local_addr().unwrap()).unwrap();
+        let packet = windlass::net::UdpSend::to_peer(b"packet");
+        assert_eq!(udp.send_many(&[packet, packet]).unwrap(), 2);
+        let mut buf = [0; 8];
+        let mut bufs = [windlass::net::UdpRecv::new(&mut buf)];
+        assert_eq!(udp.recv_many(&mut bufs).unwrap(), 1);
+        let addrs = windlass::net::lookup_host("localhost:80").unwrap();
+        assert!(addrs.count() > 0);
+        let thread = windlass::blocking(|| std::thread::spawn(|| 7).join());
+        assert_eq!(thread.unwrap(), 7);
+        windlass::offload(|| std::thread::sleep(SHORT));
+    });
+}
+
+/// Whether rings can be had without a filter.
+fn has_rings() -> bool {
+    let has = build(Builder::new().processors(1).require_io_uring(true)).is_ok();
+    if !has {
+        eprintln!("SKIPPED: there are no rings here");
+    }
+    has
+}
+
+/// docs/seccomp.json allows what a program with windlass needs, and denies what it does not name.
+#[test]
+fn the_profile_is_enough() {
+    let profile = profile::profile();
+    if child_case().is_none() {
+        assert_eq!(profile::unknown(&profile), Vec::<&str>::new());
+        if has_rings() {
+            child_passes_with_io("the_profile_is_enough", "profile", None);
+        }
+        return;
+    }
+    profile::install(ALL_THREADS, &profile, &[]);
+    // SAFETY: takes plain numbers, and fails.
+    let r = unsafe { libc::unshare(libc::CLONE_NEWUSER) };
+    assert_eq!(
+        (r, io::Error::last_os_error().raw_os_error()),
+        (-1, Some(libc::EPERM))
+    );
+    works_by_rings();
+}
+
+/// Each of the three calls is necessary: without it, the runtime uses epoll.
+#[test]
+fn a_profile_without_a_call_of_io_uring() {
+    const NAME: &str = "a_profile_without_a_call_of_io_uring";
+    const CALLS: [&str; 3] = ["io_uring_enter", "io_uring_register", "io_uring_setup"];
+    let Some(case) = child_case() else {
+        if has_rings() {
+            CALLS.map(|call| child_passes_with_io(NAME, call, None));
+        }
+        return;
+    };
+    profile::install(ALL_THREADS, &profile::profile(), &[&case]);
+    falls_back();
+}
+
+/// Programs that inherit the profile: what `UNDER_PROFILE` says, as `make test-profile` does.
+#[test]
+fn programs_that_are_started_under_the_profile() {
+    if !has_rings() {
+        return;
+    }
+    let command = std::env::var("UNDER_PROFILE").unwrap_or_else(|_| "true".to_owned());
+    // On a thread of its own, so that it is no other test's filter.
+    let thread = std::thread::spawn(move || {
+        profile::install(0, &profile::profile(), &[]);
+        let mut program = Command::new("sh");
+        program.args(["-c", &command]).env_remove("UNDER_PROFILE");
+        program.status().unwrap()
     });
     assert!(thread.join().unwrap().success());
 }

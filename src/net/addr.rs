@@ -236,8 +236,11 @@ pub(super) fn invalid(why: &'static str) -> io::Error {
 }
 
 pub(super) fn to_std(addr: &SockAddr) -> io::Result<SocketAddr> {
-    addr.as_socket()
-        .ok_or_else(|| invalid("the socket's address is not an internet one"))
+    addr.as_socket().ok_or_else(not_internet)
+}
+
+pub(super) fn not_internet() -> io::Error {
+    invalid("the socket's address is not an internet one")
 }
 
 /// Converts a Unix address to the kernel's form.

@@ -587,7 +587,7 @@ impl Fd {
         &self,
         events: i16,
         deadline: Deadline<'_>,
-        now: impl Fn() -> io::Result<T>,
+        mut now: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
         let mut waits = Waits::new(events, deadline);
         loop {

@@ -155,7 +155,7 @@ impl Fd {
     fn recv_inline(
         &self,
         len: usize,
-        now: impl Fn() -> io::Result<usize>,
+        now: impl FnOnce() -> io::Result<usize>,
     ) -> Option<io::Result<usize>> {
         if self.maybe_readable() == chaos::coin(Point::Receive) {
             return None;
@@ -173,11 +173,11 @@ impl Fd {
     fn recv_on_thread(
         &self,
         deadline: Deadline<'_>,
-        now: impl Fn() -> io::Result<usize>,
+        mut now: impl FnMut() -> io::Result<usize>,
     ) -> io::Result<usize> {
         self.on_thread(libc::POLLIN, deadline, || match now() {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                socket::recv_after_shutdown(self.as_fd(), &now).unwrap_or(Err(e))
+                socket::recv_after_shutdown(self.as_fd(), &mut now).unwrap_or(Err(e))
             }
             r => r,
         })
@@ -414,6 +414,59 @@ impl Fd {
         let by_calls = self.sends_by_calls().then_some(Room::At(addr));
         // SAFETY: the header is on this frame, buffer and address are the caller's.
         unsafe { self.send_msg(&raw const msg, by_calls) }
+    }
+
+    /// Receives a packet that is there, in a simulation; `WouldBlock` elsewhere.
+    pub(crate) fn recv_from_now(&self, buf: &mut [u8]) -> io::Result<(usize, SockAddr)> {
+        on_sim_socket!(self, sim => sim.receive_from(None, buf, false));
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Receives several packets by attempts of `now`, which has room for `n`.
+    pub(crate) fn recv_many(
+        &self,
+        n: usize,
+        mut now: impl FnMut() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut now = || retry(&mut now);
+        if self.is_nonblocking() {
+            return now();
+        }
+        let deadline = self.deadline(Direction::Read)?;
+        let Caller::Goroutine(g) = park::caller() else {
+            return self.recv_on_thread(deadline, now);
+        };
+        if let Some(r) = self.recv_inline(n, &mut now) {
+            return r;
+        }
+        let mut waits = Waits::new(libc::POLLIN, deadline);
+        loop {
+            waits.wait(self.as_fd())?;
+            op::check(g)?;
+            let r = now();
+            if !is_would_block(&r) {
+                self.set_maybe_readable(matches!(r, Ok(received) if received == n));
+                return r;
+            }
+        }
+    }
+
+    /// Sends several packets by attempts of `now`. There is no operation of a ring for this.
+    pub(crate) fn send_many(&self, now: impl Fn() -> io::Result<usize>) -> io::Result<usize> {
+        let now = || retry(&now);
+        if self.is_nonblocking() {
+            return now();
+        }
+        let deadline = self.deadline(Direction::Write)?;
+        let first = now();
+        if !is_would_block(&first) {
+            op::note_transfer();
+            return first;
+        }
+        match park::caller() {
+            Caller::Thread => self.on_thread(libc::POLLOUT, deadline, now),
+            Caller::Goroutine(g) => self.send_by_calls(g, deadline, Room::Here, now),
+        }
     }
 
     /// Sends bytes together with descriptors, at least one and at most [`MAX_FDS`].

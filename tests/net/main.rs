@@ -31,6 +31,7 @@ mod requests;
 mod signals;
 mod tcp;
 mod udp;
+mod udp_many;
 mod unix;
 
 #[cfg(feature = "sim")]
@@ -48,5 +49,6 @@ inside::files! {
     requests
     tcp
     udp
+    udp_many
     unix
 }

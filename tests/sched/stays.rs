@@ -13,8 +13,8 @@ use windlass::channel::{self, Select, bounded, broadcast, oneshot, unbounded, wa
 use windlass::context::{self, Context};
 use windlass::fs::{self, File};
 use windlass::net::{
-    Graceful, TcpListener, TcpOptions, TcpStream, UdpOptions, UdpSocket, UnixDatagram,
-    UnixListener, UnixStream,
+    Graceful, TcpListener, TcpOptions, TcpStream, UdpOptions, UdpRecv, UdpSend, UdpSocket,
+    UnixDatagram, UnixListener, UnixStream,
 };
 use windlass::numa::NodeLocal;
 use windlass::sync::{
@@ -418,6 +418,8 @@ fn of_sockets(probe: &mut Probe) {
     probe.both(TcpOptions::new());
     probe.both(UdpOptions::new());
     probe.both(UdpSocket::bind("127.0.0.1:0").unwrap());
+    probe.both(UdpSend::to_peer(b"packet"));
+    probe.both(UdpRecv::new(&mut [0; 8]));
     let (a, b) = UnixStream::pair().unwrap();
     probe.both(a);
     probe.both(b);

@@ -61,3 +61,30 @@ fn the_list_of_operations_is_that_of_the_code() {
     }));
     assert_eq!(registered, listed("`io_uring_register`"));
 }
+
+/// docs/seccomp.json allows the calls that the code makes by their numbers, and the page names it.
+#[test]
+fn the_profile_allows_the_calls_of_the_code() {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+    let profile: serde_json::Value = serde_json::from_str(&read("docs/seccomp.json")).unwrap();
+    let mut allowed = BTreeSet::new();
+    for rule in profile["syscalls"].as_array().unwrap() {
+        if rule["action"] == "SCMP_ACT_ALLOW" {
+            let names = rule["names"].as_array().unwrap().iter();
+            allowed.extend(names.map(|name| name.as_str().unwrap().to_owned()));
+        }
+    }
+    let calls = named("SYS_");
+    assert!(calls.len() > 30, "{calls:?}");
+    let missing: Vec<_> = calls.difference(&allowed).collect();
+    assert!(
+        missing.is_empty(),
+        "{missing:?} are not in docs/seccomp.json"
+    );
+    let page = read("docs/CONTAINERS.md");
+    assert!(page.contains("[seccomp.json](seccomp.json)"));
+    // The calls through which all operations of the page are made.
+    for call in ["io_uring_enter", "io_uring_register", "io_uring_setup"] {
+        assert!(allowed.contains(call) && page.contains(call), "{call}");
+    }
+}

@@ -13,6 +13,8 @@
 //!
 //! `sigaction`, `signal` and their like are defined as well, to know when a signal handler runs.
 //!
+//! [`paused`] leaves a call out, [`leave_out`] a shared library.
+//!
 //! On plain threads, in blocking sections, in signal handlers, while unwinding, for descriptors in
 //! non-blocking mode and for all but sockets and pipes, each function makes the system call and
 //! nothing else. The
@@ -52,8 +54,11 @@ compile_error!("windlass-hook needs Linux and glibc: docs/decisions/hook.md says
 mod by_number;
 mod calls;
 mod handlers;
+mod leave_out;
 mod raw;
 mod wait;
+
+pub use leave_out::{leave_out, paused};
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +95,10 @@ pub unsafe fn install() {
     });
 }
 
-/// Whether the caller's waits park a goroutine. Not in a signal handler.
+/// Whether the caller's waits park a goroutine. Not in a signal handler, and not while it is [`paused`].
 fn parks() -> bool {
-    ON.load(Ordering::Relaxed) && !handlers::is_inside() && windlass::foreign::parks()
+    ON.load(Ordering::Relaxed)
+        && !handlers::is_inside()
+        && windlass::foreign::parks()
+        && !leave_out::is_paused()
 }

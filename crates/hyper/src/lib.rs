@@ -67,6 +67,8 @@
 #![warn(clippy::disallowed_methods)]
 
 #[cfg(feature = "server")]
+mod body;
+#[cfg(feature = "server")]
 mod serve;
 
 use std::fmt;
@@ -89,6 +91,8 @@ use windlass::future;
 use windlass::sync::{Mutex, MutexGuard};
 use windlass::task::{self, Task};
 
+#[cfg(feature = "server")]
+pub use body::{Body, RequestBody};
 #[cfg(feature = "server")]
 pub use hyper;
 #[cfg(feature = "server")]

@@ -3,7 +3,6 @@
 //! hyper speaks the protocol. This module adds what a server on the open network needs: it tells HTTP/2 from HTTP/1.1 by
 //! the first bytes, reads bodies up to a limit, gives connections deadlines, and ends them with their [`Graceful`] server.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -13,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Body, Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::rt;
 use hyper::server::conn::{http1, http2};
@@ -26,6 +25,7 @@ use windlass::net::{Graceful, Listener, Member};
 use windlass::sync::Mutex;
 use windlass::time;
 
+use crate::body::{self, Answer, Body, RequestBody, Taken};
 use crate::{Executor, Io, Timer, lock};
 
 /// The bytes with which each connection of HTTP/2 begins.
@@ -86,7 +86,7 @@ where
     L: Listener,
     L::Stream: Into<OwnedFd> + Read,
     F: Fn(Request<Bytes>) -> Response<B> + Send + Sync + 'static,
-    B: Into<Bytes> + 'static,
+    B: Into<Body> + 'static,
 {
     Http::new().serve(listener, server, handle)
 }
@@ -143,8 +143,8 @@ impl Http {
     /// connection. An idle connection of HTTP/1.1 is closed when no request has come for 500 ms.
     ///
     /// `handle` runs on the goroutine of the connection, with HTTP/2 on one for the request. A panic in it ends the
-    /// connection or the request without an answer. Bodies are whole: for streams and upgrades use hyper's own
-    /// interface with [`Io`].
+    /// connection or the request without an answer. An answer may be a [`Body`] that is made while it is sent; for
+    /// requests that are read so there is [`Http::serve_streams`]. For upgrades use hyper's own interface with [`Io`].
     ///
     /// # Blocking
     ///
@@ -162,20 +162,93 @@ impl Http {
         L: Listener,
         L::Stream: Into<OwnedFd> + Read,
         F: Fn(Request<Bytes>) -> Response<B> + Send + Sync + 'static,
-        B: Into<Bytes> + 'static,
+        B: Into<Body> + 'static,
     {
-        let handle = Arc::new(handle);
+        self.serve_by(listener, server, Whole(handle))
+    }
+
+    /// As [`Http::serve`], but calls `handle` as soon as the head of a request has arrived, on a goroutine of its own, with
+    /// a body that is a reader. The answer may begin before the body has been read.
+    ///
+    /// The limits of bodies hold: a body that is known to be too long is refused with 413 before the call, and of others
+    /// the read beyond the limit fails. [`Http::body_timeout`] bounds each wait for bytes, not the whole body. What the
+    /// handler leaves unread is read no more: such a connection of HTTP/1.1 is closed after the answer.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Graceful::serve`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Graceful::serve`].
+    ///
+    /// # Panics
+    ///
+    /// If the caller is not a goroutine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{BufRead, BufReader, Read, Write};
+    /// use std::time::Duration;
+    /// use windlass::net::{Graceful, TcpListener, TcpStream};
+    /// use windlass_hyper::hyper::{Request, Response};
+    /// use windlass_hyper::{Body, Http, RequestBody};
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let mut client = TcpStream::connect(listener.local_addr()?)?;
+    ///     let server = Graceful::new();
+    ///     let stopper = server.clone();
+    ///     windlass::spawn(move || {
+    ///         let head = "POST / HTTP/1.0\r\nContent-Length: 8\r\n\r\n";
+    ///         write!(client, "{head}one\ntwo\n")?;
+    ///         let mut answer = String::new();
+    ///         client.read_to_string(&mut answer)?;
+    ///         assert!(answer.ends_with("\r\n\r\n<one><two>"));
+    ///         stopper.stop();
+    ///         std::io::Result::Ok(())
+    ///     });
+    ///     // Each line is answered when it has come, however many there are.
+    ///     let handle = |request: Request<RequestBody>| {
+    ///         let lines = BufReader::new(request.into_body()).lines();
+    ///         Response::new(Body::chunks(lines.map(|line| Ok(format!("<{}>", line?)))))
+    ///     };
+    ///     Http::new().serve_streams(listener, &server, handle)?;
+    ///     server.shutdown(Duration::from_secs(10)).unwrap();
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn serve_streams<L, F, B>(self, listener: L, server: &Graceful, handle: F) -> io::Result<()>
+    where
+        L: Listener,
+        L::Stream: Into<OwnedFd> + Read,
+        F: Fn(Request<RequestBody>) -> Response<B> + Send + Sync + 'static,
+        B: Into<Body> + 'static,
+    {
+        self.serve_by(listener, server, Streams(Arc::new(handle)))
+    }
+
+    fn serve_by<L, H>(self, listener: L, server: &Graceful, handler: H) -> io::Result<()>
+    where
+        L: Listener,
+        L::Stream: Into<OwnedFd> + Read,
+        H: Handler,
+    {
+        let handler = Arc::new(handler);
         server.serve(listener, move |stream, member| {
             // An error concerns only this client.
-            let _ = self.connection(stream, member, Arc::clone(&handle));
+            let _ = self.connection(stream, member, Arc::clone(&handler));
         })
     }
 
-    fn connection<S, F, B>(self, mut stream: S, member: &Member, handle: Arc<F>) -> io::Result<()>
+    fn connection<S, H>(self, mut stream: S, member: &Member, handler: Arc<H>) -> io::Result<()>
     where
         S: Into<OwnedFd> + Read,
-        F: Fn(Request<Bytes>) -> Response<B> + Send + Sync + 'static,
-        B: Into<Bytes> + 'static,
+        H: Handler,
     {
         let Some(begin) = self.begin(&mut stream, member)? else {
             return Ok(());
@@ -190,16 +263,22 @@ impl Http {
         };
         let stopping = member.stopping().clone();
         let of_requests = Arc::clone(&activity);
-        let service = service_fn(move |request| {
-            let (handle, stopping) = (Arc::clone(&handle), stopping.clone());
+        let context = member.context().clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (handler, stopping) = (Arc::clone(&handler), stopping.clone());
+            let around = Around {
+                http: self,
+                context: context.clone(),
+                activity: Arc::clone(&of_requests),
+            };
             let working = Working::new(&of_requests);
             async move {
-                let mut response = self.answer(request, &*handle).await;
+                let mut response = handler.answer(request, around).await?;
                 if !is_http2 && stopping.is_done() {
                     say_close(&mut response);
                 }
                 drop(working);
-                Ok::<_, Infallible>(response)
+                Ok::<_, io::Error>(response)
             }
         });
         if is_http2 {
@@ -232,22 +311,13 @@ impl Http {
         Ok(Some(begin[..n].to_vec()))
     }
 
-    /// The answer to a request, whatever its body is like.
-    async fn answer<F, B>(self, request: Request<Incoming>, handle: &F) -> Response<Full<Bytes>>
-    where
-        F: Fn(Request<Bytes>) -> Response<B>,
-        B: Into<Bytes>,
-    {
-        let is_http1 = request.version() < Version::HTTP_2;
-        let (head, body) = request.into_parts();
-        match self.read(body).await {
-            Ok(body) => handle(Request::from_parts(head, body)).map(|body| Full::new(body.into())),
-            Err(status) => refusal(status, is_http1),
-        }
+    /// Whether a body is known to be too long.
+    fn is_too_long(self, body: &Incoming) -> bool {
+        body.size_hint().lower() > self.max_body as u64
     }
 
     async fn read(self, body: Incoming) -> Result<Bytes, StatusCode> {
-        if body.size_hint().lower() > self.max_body as u64 {
+        if self.is_too_long(&body) {
             return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
         let whole = within(self.body, Limited::new(body, self.max_body).collect()).await;
@@ -302,9 +372,96 @@ impl Default for Http {
     }
 }
 
+/// What a request is answered in.
+struct Around {
+    http: Http,
+    /// That of the server's connections.
+    context: context::Context,
+    activity: Arc<Activity>,
+}
+
+/// The program's function.
+trait Handler: Send + Sync + 'static {
+    /// The answer to a request, whatever its body is like. It fails if there is none, which ends the connection.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        around: Around,
+    ) -> impl Future<Output = io::Result<Response<Answer>>> + Send;
+}
+
+/// A function that takes whole requests. It is called where the connection is polled.
+struct Whole<F>(F);
+
+impl<F, B> Handler for Whole<F>
+where
+    F: Fn(Request<Bytes>) -> Response<B> + Send + Sync + 'static,
+    B: Into<Body> + 'static,
+{
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        around: Around,
+    ) -> io::Result<Response<Answer>> {
+        let is_http1 = request.version() < Version::HTTP_2;
+        let (head, body) = request.into_parts();
+        let body = match around.http.read(body).await {
+            Ok(body) => body,
+            Err(status) => return Ok(refusal(status, is_http1)),
+        };
+        let (head, body) = (self.0)(Request::from_parts(head, body)).into_parts();
+        let (answer, work) = body.into().split();
+        if work.is_some() {
+            let context = around.context;
+            let working = Working::new(&around.activity);
+            let make = move || work.run(&around.activity, working);
+            drop(windlass::task::spawn_in(&context, make));
+        }
+        Ok(Response::from_parts(head, answer))
+    }
+}
+
+/// A function that reads requests while they arrive. It has a goroutine of its own for each, since somebody has to poll
+/// the connection meanwhile.
+struct Streams<F>(Arc<F>);
+
+impl<F, B> Handler for Streams<F>
+where
+    F: Fn(Request<RequestBody>) -> Response<B> + Send + Sync + 'static,
+    B: Into<Body> + 'static,
+{
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        around: Around,
+    ) -> io::Result<Response<Answer>> {
+        let is_http1 = request.version() < Version::HTTP_2;
+        let http = around.http;
+        if http.is_too_long(request.body()) {
+            return Ok(refusal(StatusCode::PAYLOAD_TOO_LARGE, is_http1));
+        }
+        let request = request.map(|body| RequestBody::new(body, http.max_body, http.body));
+        let (giver, mut taker) = body::pipe();
+        let handle = Arc::clone(&self.0);
+        let context = around.context;
+        drop(windlass::task::spawn_in(&context, move || {
+            let (head, body) = handle(request).into_parts();
+            let (answer, work) = body.into().split();
+            let working = Working::new(&around.activity);
+            if giver.give(Response::from_parts(head, answer), || ()) {
+                work.run(&around.activity, working);
+            }
+        }));
+        match poll_fn(|cx| taker.poll(cx)).await {
+            Taken::Value(response) => Ok(response),
+            Taken::End | Taken::Lost => Err(io::Error::other("the handler panicked")),
+        }
+    }
+}
+
 /// An answer without the program's part.
-fn refusal(status: StatusCode, is_http1: bool) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
+fn refusal(status: StatusCode, is_http1: bool) -> Response<Answer> {
+    let mut response = Response::new(Answer::Whole(Full::default()));
     *response.status_mut() = status;
     if is_http1 {
         say_close(&mut response);
@@ -313,13 +470,13 @@ fn refusal(status: StatusCode, is_http1: bool) -> Response<Full<Bytes>> {
 }
 
 /// Tells a client of HTTP/1.1 that this answer is the last one of its connection.
-fn say_close(response: &mut Response<Full<Bytes>>) {
+fn say_close(response: &mut Response<Answer>) {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(CONNECTION, close);
 }
 
 /// The output of a future, unless it takes too long. It has a timer only if it has to wait.
-async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
+pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut sleep = None;
     poll_fn(|cx| {
@@ -334,7 +491,7 @@ async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
 
 /// The state of a connection that its deadlines follow from.
 #[derive(Debug)]
-struct Activity {
+pub(crate) struct Activity {
     /// Whether a request begins with a head, and the next one after it: HTTP/1.1.
     has_heads: bool,
     state: Mutex<State>,
@@ -388,10 +545,10 @@ impl Activity {
 }
 
 /// A request that is being answered.
-struct Working(Arc<Activity>);
+pub(crate) struct Working(Arc<Activity>);
 
 impl Working {
-    fn new(activity: &Arc<Activity>) -> Working {
+    pub(crate) fn new(activity: &Arc<Activity>) -> Working {
         let mut state = lock(&activity.state);
         state.n_working += 1;
         state.head_began = None;

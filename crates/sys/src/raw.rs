@@ -8,7 +8,9 @@
 
 use std::ffi::c_void;
 
-use libc::{c_int, c_long, iovec, msghdr, off_t, pollfd, sockaddr, socklen_t, syscall, timespec};
+use libc::{
+    c_int, c_long, iovec, mmsghdr, msghdr, off_t, pollfd, sockaddr, socklen_t, syscall, timespec,
+};
 
 use crate::race;
 
@@ -154,6 +156,28 @@ pub unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
     race::sends();
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_sendmsg, fd as c_long, msg, flags as c_long) as isize }
+}
+
+/// # Safety
+///
+/// As `recvmmsg(2)`, without a timeout.
+#[inline]
+pub unsafe fn recvmmsg(fd: c_int, msgs: *mut mmsghdr, n: u32, flags: c_int) -> c_int {
+    let _received = race::receives();
+    let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_recvmmsg, fd, msgs, n, flags, NONE) as c_int }
+}
+
+/// # Safety
+///
+/// As `sendmmsg(2)`.
+#[inline]
+pub unsafe fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, n: u32, flags: c_int) -> c_int {
+    race::sends();
+    let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_sendmmsg, fd, msgs, n, flags) as c_int }
 }
 
 /// # Safety
