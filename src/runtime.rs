@@ -599,7 +599,7 @@ fn make_sched(config: Config, place: UsableCpus, max: usize) -> io::Result<Arc<S
             depot: DepotId::of(memory),
             ps: planned.ps[0]..planned.ps[planned.ps.len() - 1] + 1,
             queue: Padded(NodeQueue::new()),
-            idle: Padded(IdleSet::new(planned.ps.len())),
+            idle: Padded(IdleSet::new(node_idx, planned.ps.len())),
             stacks: StackPool::new(node_idx, memory, guard, plan.nodes.len()),
             remote_peers: remote_peers_of(topology, &plan, node_idx),
             n_live: AtomicUsize::new(0),

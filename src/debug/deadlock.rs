@@ -44,7 +44,6 @@ use super::registry::Registry;
 use super::sigquit;
 use crate::g::slab;
 use crate::g::status::{GKind, Reason};
-use crate::loom::Ordering;
 use crate::loom::native::{Arc, Mutex};
 use crate::sched::types::state::{Phase, Sched};
 use crate::sys::clock::{self, NEVER};
@@ -146,7 +145,7 @@ fn is_stuck(sched: &Sched) -> bool {
 }
 
 fn no_work(sched: &Sched) -> bool {
-    sched.n_idle.load(Ordering::SeqCst) == sched.n_procs()
+    sched.n_idle() == sched.n_procs()
         && !sched.world.has_jobs()
         && sched
             .nodes

@@ -20,13 +20,13 @@ pub(crate) mod oracle;
 mod weaker;
 
 #[cfg(all(loom, not(orders)))]
-pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
 #[cfg(not(loom))]
-pub(crate) use native::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+pub(crate) use native::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
 #[cfg(all(loom, orders))]
-pub(crate) use weaker::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+pub(crate) use weaker::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
 pub(crate) use native::atomic::Ordering;
 

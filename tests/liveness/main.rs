@@ -29,13 +29,15 @@ fn work_that_waits_is_run() {
 fn each_fault_lets_work_wait() {
     for fault in [
         Fault::SleepsWithoutLook,
-        Fault::CountsIdleLate,
+        Fault::SetsBitLate,
         Fault::BecomesIdleLate,
         Fault::PreparesLate,
         Fault::LastSpinnerDoesNotLook,
         Fault::LastSpinnerLooksEarly,
         Fault::FindsWorkInVain,
         Fault::WakerGivesUp,
+        Fault::TakesBackBlindly,
+        Fault::SetsAgainInSilence,
     ] {
         let found = check::check(State::first([1, 1]), fault);
         assert!(found.is_some(), "{fault:?} was not found");

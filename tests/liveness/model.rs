@@ -12,8 +12,8 @@ pub(crate) enum Fault {
     None,
     /// `sleep` does not look at the queues once the P is idle.
     SleepsWithoutLook,
-    /// `sleep` raises `n_idle` after that look.
-    CountsIdleLate,
+    /// `sleep` sets the bit of its node after that look.
+    SetsBitLate,
     /// `sleep` lowers the spinner count, looks, and only then inserts the P into the idle set.
     BecomesIdleLate,
     /// `sleep` writes the P's word when the P can be claimed already.
@@ -29,6 +29,10 @@ pub(crate) enum Fault {
     /// `sleep` lowers the spinner count before it inserts the P into the idle set. This lets no work wait: both steps come
     /// before the look at the queues.
     LowersSpinnersFirst,
+    /// `take_back` does not look whether a P has become idle since.
+    TakesBackBlindly,
+    /// A waker that finds one and sets the bit again wakes nobody.
+    SetsAgainInSilence,
 }
 
 /// The Ps. The first is the one whose goroutine pushes.
@@ -68,19 +72,24 @@ enum At {
     Prepare,
     InsertIdle,
     LowerSpinners,
-    CountIdle,
+    ReadBit,
+    SetBit,
     Look(u8),
     InsertIdleLate,
     PrepareLate,
-    CountIdleLate,
+    SetBitLate,
     Sleep,
     Claim,
     AwaitNotifier,
     BeginSpinning,
-    UncountIdle,
     // wake.rs
     Push,
     AnyIdleAfterPush,
+    HasBit,
+    AnyIdle,
+    ClearBit,
+    LookBehind,
+    SetBitAgain,
     BeginWake,
     BeginWakeAnyIdle,
     BeginWakeCas,
@@ -107,7 +116,8 @@ pub(crate) struct State {
     queues: [u8; 2],
     idle: [bool; PS as usize],
     words: [Word; PS as usize],
-    n_idle: u8,
+    /// Of the node, in `Sched::idle_nodes`.
+    has_bit: bool,
     n_spinning: u8,
     /// Goroutines that may still turn out to compute for ever. One P is left for the rest.
     n_long: u8,
@@ -136,7 +146,7 @@ impl State {
             queues: [0; 2],
             idle: [false; PS as usize],
             words: [Word::Awake; PS as usize],
-            n_idle: 0,
+            has_bit: false,
             n_spinning: 0,
             n_long: PS - 2,
             threads: [
@@ -174,14 +184,20 @@ impl State {
             At::Found | At::LowerAsLast | At::LookAsLast(_) | At::LowerAfterLook | At::Run => {
                 next.stops_spinning(thread, fault)
             }
-            At::Prepare | At::InsertIdle | At::LowerSpinners | At::CountIdle | At::Look(_) => {
-                next.goes_idle(thread, fault)
-            }
-            At::InsertIdleLate | At::PrepareLate | At::CountIdleLate => next.is_late(thread),
-            At::Sleep | At::Claim | At::BeginSpinning | At::AwaitNotifier | At::UncountIdle => {
+            At::Prepare
+            | At::InsertIdle
+            | At::LowerSpinners
+            | At::ReadBit
+            | At::SetBit
+            | At::Look(_) => next.goes_idle(thread, fault),
+            At::InsertIdleLate | At::PrepareLate | At::SetBitLate => next.is_late(thread),
+            At::Sleep | At::Claim | At::BeginSpinning | At::AwaitNotifier => {
                 next.awakes(thread, fault)
             }
             At::Push | At::AnyIdleAfterPush => next.pushes(thread),
+            At::HasBit | At::AnyIdle | At::ClearBit | At::LookBehind | At::SetBitAgain => {
+                next.looks_for_idle(thread, fault)
+            }
             _ => next.wakes(thread, fault),
         };
         let next = moves.map(|at| next.with(thread, at));
@@ -196,6 +212,10 @@ impl State {
         self
     }
 
+    fn n_idle(&self) -> u8 {
+        self.idle.iter().filter(|&&idle| idle).count() as u8
+    }
+
     fn take(&mut self, queue: u8) -> bool {
         let n = &mut self.queues[queue as usize];
         let is_there = *n > 0;
@@ -206,10 +226,10 @@ impl State {
     /// `find_runnable`, `find_runnable_slow`, and the beginning of `search`.
     fn finds(&mut self, thread: usize) -> Option<At> {
         let at = self.threads[thread].at;
-        let n_busy = PS - self.idle.iter().filter(|&&idle| idle).count() as u8;
+        let n_busy = PS - self.n_idle();
         Some(match at {
             At::ReadAlone => {
-                self.threads[thread].flag = self.n_idle + 1 == PS;
+                self.threads[thread].flag = n_busy == 1;
                 At::TakeBatch
             }
             At::TakeBatch if self.take(NODE) => At::Found,
@@ -234,7 +254,7 @@ impl State {
             At::Steal(NODE) => At::SpinOn,
             At::Steal(queue) => At::Steal(queue + 1),
             // All others are idle.
-            _ if self.n_idle + 1 == PS => At::Prepare,
+            _ if self.n_idle() + 1 == PS => At::Prepare,
             _ => At::Steal(RING),
         })
     }
@@ -261,7 +281,7 @@ impl State {
                 match (has_work, queue == RING) {
                     (false, false) => At::LookAsLast(RING),
                     _ if looks_early => At::LowerAfterLook,
-                    (true, _) => At::BeginWake,
+                    (true, _) => At::HasBit,
                     (false, true) => At::Run,
                 }
             }
@@ -269,7 +289,7 @@ impl State {
                 self.threads[thread].is_spinning = false;
                 self.n_spinning -= 1;
                 match self.threads[thread].flag {
-                    true => At::BeginWake,
+                    true => At::HasBit,
                     false => At::Run,
                 }
             }
@@ -297,18 +317,19 @@ impl State {
                 self.idle[p as usize] = fault != Fault::BecomesIdleLate;
                 match self.threads[thread].flag && fault != Fault::LowersSpinnersFirst {
                     true => At::LowerSpinners,
-                    false => At::CountIdle,
+                    false => At::ReadBit,
                 }
             }
             At::LowerSpinners => {
                 self.n_spinning -= 1;
                 match fault {
                     Fault::LowersSpinnersFirst => At::InsertIdle,
-                    _ => At::CountIdle,
+                    _ => At::ReadBit,
                 }
             }
-            At::CountIdle => {
-                self.n_idle += u8::from(fault != Fault::CountsIdleLate);
+            At::ReadBit if !self.has_bit && fault != Fault::SetsBitLate => At::SetBit,
+            At::ReadBit | At::SetBit => {
+                self.has_bit |= at == At::SetBit;
                 match fault {
                     Fault::SleepsWithoutLook => At::Sleep,
                     _ => At::Look(NODE),
@@ -321,7 +342,7 @@ impl State {
                     (false, _) => At::Look(RING),
                     (true, Fault::BecomesIdleLate) => At::InsertIdleLate,
                     (true, Fault::PreparesLate) => At::PrepareLate,
-                    (true, Fault::CountsIdleLate) => At::CountIdleLate,
+                    (true, Fault::SetsBitLate) => At::SetBitLate,
                     _ => after_look(has_work),
                 }
             }
@@ -336,7 +357,7 @@ impl State {
         match at {
             At::InsertIdleLate => self.idle[p] = true,
             At::PrepareLate => self.words[p] = Word::Asleep,
-            _ => self.n_idle += 1,
+            _ => self.has_bit = true,
         }
         Some(after_look(self.threads[thread].flag))
     }
@@ -352,27 +373,27 @@ impl State {
                 self.words[p] = Word::Awake;
                 match spins {
                     true => At::BeginSpinning,
-                    false => At::UncountIdle,
+                    false => self.looks_again(thread),
                 }
             }
             At::Claim => At::AwaitNotifier,
             At::BeginSpinning => {
                 self.n_spinning += 1;
                 self.threads[thread].is_spinning = true;
-                At::UncountIdle
+                self.looks_again(thread)
             }
             At::AwaitNotifier if self.words[p] == Word::Notified => {
                 self.words[p] = Word::Awake;
                 self.threads[thread].is_spinning = true;
-                At::UncountIdle
-            }
-            At::UncountIdle => {
-                self.threads[thread].flag = false;
-                self.n_idle -= 1;
-                At::ReadAlone
+                self.looks_again(thread)
             }
             _ => return None,
         })
+    }
+
+    fn looks_again(&mut self, thread: usize) -> At {
+        self.threads[thread].flag = false;
+        At::ReadAlone
     }
 
     /// A push, to the ring of the busy P or to the node's queue, and what `wake_for_surplus` reads.
@@ -385,12 +406,41 @@ impl State {
                 self.threads[thread].to_push -= 1;
                 self.queues[if is_outsider { NODE } else { RING } as usize] += 1;
                 match is_outsider {
-                    true => At::BeginWake,
+                    true => At::HasBit,
                     false => At::AnyIdleAfterPush,
                 }
             }
-            At::AnyIdleAfterPush if self.n_idle == 0 => done_waking(thread),
-            _ => At::BeginWake,
+            At::AnyIdleAfterPush if !self.has_bit => done_waking(thread),
+            // `any_idle` reads the bit again, as it does for the outsider.
+            _ => At::AnyIdle,
+        })
+    }
+
+    /// `any_idle` of wake.rs, with `IdleNodes::take_back`.
+    fn looks_for_idle(&mut self, thread: usize, fault: Fault) -> Option<At> {
+        let at = self.threads[thread].at;
+        let any_idle = self.n_idle() > 0;
+        Some(match at {
+            At::HasBit if !self.has_bit => done_waking(thread),
+            At::HasBit => At::AnyIdle,
+            At::AnyIdle if any_idle => At::BeginWake,
+            At::AnyIdle => At::ClearBit,
+            At::ClearBit => {
+                self.has_bit = false;
+                match fault {
+                    Fault::TakesBackBlindly => done_waking(thread),
+                    _ => At::LookBehind,
+                }
+            }
+            At::LookBehind if any_idle => At::SetBitAgain,
+            At::LookBehind => done_waking(thread),
+            _ => {
+                self.has_bit = true;
+                match fault {
+                    Fault::SetsAgainInSilence => done_waking(thread),
+                    _ => At::BeginWake,
+                }
+            }
         })
     }
 

@@ -169,7 +169,7 @@ impl<'a> Ps<'a> {
     /// yield wakes an M for them. `true` if it did: this may happen again.
     fn help_waiting(&self, p: &P) -> bool {
         let sched = self.sched;
-        let is_stuck = !p.runq.is_empty() && sched.n_idle.load(Ordering::Relaxed) > 0;
+        let is_stuck = !p.runq.is_empty() && sched.idle_nodes.any();
         if is_stuck {
             wake::wake_in(sched, sched.node_of(p), Some(p));
         }

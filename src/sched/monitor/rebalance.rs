@@ -64,7 +64,7 @@ impl Rebalance {
         }
         let round_ns = now_ns - std::mem::replace(&mut self.at_ns, now_ns).min(now_ns);
         for node in &sched.nodes {
-            let view = node.queue.summary.view(now_ns);
+            let view = node.view(now_ns);
             if policy::needs_help(view) {
                 find_help(sched, node, view, now_ns, round_ns);
             }

@@ -223,7 +223,7 @@ impl Sysmon<'_> {
         let sched = self.sched;
         if sched.is_numa() {
             resize::rescue_queues(sched);
-            if sched.n_idle.load(Ordering::Relaxed) > 0 {
+            if sched.n_idle() > 0 {
                 self.rebalance.wake_idle_nodes(sched);
             }
         }
@@ -254,7 +254,7 @@ impl Sysmon<'_> {
 
     /// The time to the next round.
     fn pause_ns(&self) -> u64 {
-        let part_idle = self.sched.is_numa() && self.sched.n_idle.load(Ordering::Relaxed) > 0;
+        let part_idle = self.sched.is_numa() && self.sched.n_idle() > 0;
         let for_nodes_ns = if part_idle && !self.all_idle() {
             ladder::LATE_NS
         } else {
@@ -292,7 +292,7 @@ impl Sysmon<'_> {
     /// Whether nothing is to be done.
     fn all_idle(&self) -> bool {
         let sched = self.sched;
-        let n_idle = sched.n_idle.load(Ordering::SeqCst);
+        let n_idle = sched.n_idle();
         let is_all = |n_unowned| are_idle(n_idle, n_unowned, sched.n_procs(), sched.is_numa());
         self.ps.stalls.as_ref().is_none_or(Stalls::is_quiet)
             && self.ps.unowned.n_idle().is_some_and(is_all)
@@ -314,7 +314,7 @@ impl Sysmon<'_> {
         let mut woken = true;
         let state = &sched.sysmon;
         state.deep.store(true, Ordering::SeqCst);
-        // ORDERING: a P that stops being idle lowers n_idle and then reads `deep`.
+        // ORDERING: a P that stops being idle leaves its set and then reads `deep`.
         if self.all_idle() && sched.phase() == Phase::Running {
             if ns == NEVER {
                 state.note.sleep();

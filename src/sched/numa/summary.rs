@@ -2,8 +2,9 @@
 //!
 //! A thief that finds no work on its own node checks the other nodes. Checking every P there would
 //! touch a remote line for each (Go's sweep over all Ps is 41 % of the samples on large machines:
-//! golang/go#28808). So every node keeps its numbers in one line, and a failed search reads that
-//! line and no other.
+//! golang/go#28808). So every node keeps its numbers in one line, and a search that finds no work there reads that
+//! line and no other. How many Ps are idle is not in it, as that changes all the time: a thief reads it from the
+//! node's idle set where there is work.
 //!
 //! That line has a bit for each P that says whether its queue has work, so a permitted thief
 //! goes straight to a P with work. If bits are stale, it has read the line and the queues that have
@@ -51,8 +52,6 @@ pub(crate) struct Summary {
     /// Goroutines in the queues of its Ps, as published; may be negative for a moment, as two's
     /// complement. Ordering: sequentially consistent; see the second race.
     in_rings: AtomicU32,
-    /// Ps that sleep or spin. Maintained only with several nodes.
-    idle: AtomicU32,
     /// Goroutines that have left the queue, to detect whether it moves.
     n_taken: AtomicU32,
     /// Since when the goroutine at the head of the node's queue has waited, as sysmon saw it, and
@@ -76,7 +75,6 @@ impl Default for Summary {
         Summary {
             queued: zero(),
             in_rings: zero(),
-            idle: zero(),
             n_taken: zero(),
             queue_waits_since_ns: AtomicU64::new(0),
             n_taken_then: zero(),
@@ -103,18 +101,23 @@ impl WithWork {
 }
 
 impl Summary {
-    /// The node as a thief sees it.
-    pub(crate) fn view(&self, now_ns: u64) -> NodeView {
+    /// The node as a thief sees it. If it has work, `idle` counts its Ps that sleep or spin, from other lines.
+    pub(crate) fn view(&self, now_ns: u64, idle: impl FnOnce() -> usize) -> NodeView {
         let known = [
             self.queue_waits_since_ns(),
             self.ring_waits_since_ns.load(Ordering::Relaxed),
         ];
         let oldest_ns = known.into_iter().filter(|&ns| ns != 0).min();
+        let runnable = self.runnable();
+        let is_stuck = self.stuck_at().is_some();
         NodeView {
-            runnable: self.runnable(),
-            idle: self.n_idle(),
+            runnable,
+            idle: match runnable > 0 || is_stuck {
+                true => idle(),
+                false => 0,
+            },
             oldest_wait_ns: oldest_ns.map_or(0, |ns| now_ns.saturating_sub(ns).max(1)),
-            is_stuck: self.stuck_at().is_some(),
+            is_stuck,
         }
     }
 
@@ -169,19 +172,6 @@ impl Summary {
             *copy = word.load(Ordering::Relaxed);
         }
         all
-    }
-
-    /// Ps of the node that sleep or spin.
-    pub(crate) fn n_idle(&self) -> usize {
-        self.idle.load(Ordering::Relaxed) as usize
-    }
-
-    pub(crate) fn begin_idle(&self) {
-        self.idle.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn end_idle(&self) {
-        self.idle.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Called by sysmon: since when the heads of queues have waited, 0 for unknown.
@@ -308,11 +298,11 @@ mod tests {
         assert_eq!(node.runnable(), 4);
         assert_eq!(with_work(&node), [0, 70]);
         node.note_queue(2, 0);
-        assert_eq!(node.view(0).runnable, 6);
+        assert_eq!(node.view(0, || 0).runnable, 6);
         b.publish(70, 0, &node);
         assert_eq!(with_work(&node), [0]);
         a.publish(0, 0, &node);
-        assert_eq!(node.view(0).runnable, 2);
+        assert_eq!(node.view(0, || 0).runnable, 2);
         assert_eq!(with_work(&node), [0; 0]);
     }
 
@@ -339,16 +329,16 @@ mod tests {
     #[test]
     fn a_wait_is_counted_from_when_it_was_seen() {
         let node = Summary::default();
-        assert_eq!(node.view(100).oldest_wait_ns, 0);
+        assert_eq!(node.view(100, || 0).oldest_wait_ns, 0);
         node.set_waiting((120, 7), 100, Some(0));
         // The wait of the queue's head is unknown: goroutines were taken since.
-        assert_eq!(node.view(150).oldest_wait_ns, 50);
+        assert_eq!(node.view(150, || 0).oldest_wait_ns, 50);
         node.note_queue(0, 7);
         node.set_waiting((80, 7), 100, Some(2));
-        assert_eq!(node.view(150).oldest_wait_ns, 70);
+        assert_eq!(node.view(150, || 0).oldest_wait_ns, 70);
         // Two clocks may differ about the same moment, but the goroutine does wait.
-        assert_eq!(node.view(70).oldest_wait_ns, 1);
-        assert!(node.view(70).is_stuck);
+        assert_eq!(node.view(70, || 0).oldest_wait_ns, 1);
+        assert!(node.view(70, || 0).is_stuck);
         assert_eq!(node.stuck_at(), Some(2));
     }
 
@@ -357,10 +347,10 @@ mod tests {
         let (node, p) = (Summary::default(), Published::default());
         node.set_waiting((0, 0), 100, None);
         p.moves_on(&node);
-        assert_eq!(node.view(150).oldest_wait_ns, 50);
-        assert!(!node.view(150).is_stuck);
+        assert_eq!(node.view(150, || 0).oldest_wait_ns, 50);
+        assert!(!node.view(150, || 0).is_stuck);
         p.stands_still();
         p.moves_on(&node);
-        assert_eq!(node.view(150).oldest_wait_ns, 0);
+        assert_eq!(node.view(150, || 0).oldest_wait_ns, 0);
     }
 }

@@ -16,7 +16,7 @@ fn nodes() -> Arc<Nodes> {
     Arc::new(Nodes {
         line: Summary::default(),
         p: Published::default(),
-        idle: IdleSet::new(1),
+        idle: IdleSet::new(0, 1),
         word: IdleWord::new(),
     })
 }

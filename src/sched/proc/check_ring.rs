@@ -3,7 +3,6 @@
 
 use crate::g::list::GList;
 use crate::g::status::Reason;
-use crate::loom::Ordering;
 use crate::sched::pacing::kernel_visits::Moment;
 use crate::sched::types::events::EventKind;
 use crate::sched::types::m::M;
@@ -69,11 +68,11 @@ pub(super) fn finish_or_dispatch(m: &M, p: &P) {
 #[inline(never)]
 pub(super) fn dispatch_events(m: &M, p: &P) {
     // Idle Ps can steal runnable goroutines, but not events buffered here.
-    let at_most = match m.sched().n_idle.load(Ordering::Relaxed) {
+    let at_most = match m.sched().idle_nodes.any() {
         // Enough for a batch of receives and of the sends that follow, and few enough that all memory they
         // touch fits the caches.
-        0 => ladder::BATCH as usize,
-        _ => p.runq.room().max(ladder::BATCH as usize),
+        false => ladder::BATCH as usize,
+        true => p.runq.room().max(ladder::BATCH as usize),
     };
     let mut ready = GList::new();
     let now_ns = p.local.pace.now_ns();

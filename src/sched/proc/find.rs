@@ -21,7 +21,6 @@ use super::sleep::{sleep, stop_spinning};
 use super::steal;
 use super::tick;
 use crate::g::header::GRef;
-use crate::loom::Ordering;
 use crate::sched::numa::policy::LOCAL_SWEEPS;
 use crate::sched::pacing::kernel_visits::Moment;
 use crate::sched::queue::runq;
@@ -145,7 +144,7 @@ fn find_runnable_slow(m: &M, p: &P) -> SlowFind {
         run_timers_of(m, p);
         return SlowFind::Retry;
     }
-    let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.n_procs();
+    let alone = sched.is_alone(p);
     let has_kernel_work = || p.poller.inflight() > 0 && p.poller.has_task_work();
     if (Moment::Dry { alone }).enters(p.poller.pending(), has_kernel_work) {
         p.submit_and_poll();
@@ -173,15 +172,8 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<SlowFind> {
     let sched = m.sched();
     let node = sched.node_of(p);
     if !m.spinning.get() {
-        let n_busy = node
-            .n_live
-            .load(Ordering::Relaxed)
-            .saturating_sub(node.idle.n_idle());
-        if !node.idle.begin_spinning(n_busy) {
+        if !node.idle.begin_spinning(node.n_busy()) {
             return None;
-        }
-        if sched.is_numa() {
-            node.queue.summary.begin_idle();
         }
         m.spinning.set(true);
     }
@@ -199,9 +191,8 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<SlowFind> {
             }
         }
         let now = clock::now_ns();
-        let others_busy = sched.n_idle.load(Ordering::Relaxed) + 1 < sched.n_procs();
         let is_over = now >= now_ns + ladder::GRACE_NS || chaos::coin(Point::Search);
-        if is_over || !others_busy || p.status.has_request() {
+        if is_over || sched.is_alone(p) || p.status.has_request() {
             return None;
         }
         if p.timers.next_ns() <= now || m.handed_work.is_there() {

@@ -1,5 +1,6 @@
 //! Batches from the queues of nodes.
 
+use super::remote::take_queued;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::loom::Ordering;
@@ -17,8 +18,8 @@ pub(super) fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
     let others = &m.sched().node_of(p).remote_peers.neighbours;
     others.iter().find_map(|other| {
         let batch = |n: usize| n.div_ceil(2).min(runq::HALF);
-        let queue = &m.sched().nodes[other.node_idx].queue;
-        take_first(m, queue.take_for_others(batch).gs)
+        let node = &m.sched().nodes[other.node_idx];
+        take_first(m, take_queued(m.sched(), node, batch).gs)
     })
 }
 

@@ -7,9 +7,8 @@
 //! have work. If a bit is stale, the search has also read that P's line, and corrects the bit.
 //!
 //! The node's queue comes first: it costs one lock, and its goroutines overflowed or came from
-//! outside. Goroutines that have never run are preferred (they have no stack yet, and get one on
-//! this node): any of the first 128 in the node queue; then those of a local queue whose oldest
-//! half has one; then the goroutines of any local queue. A local queue only gives up its oldest
+//! outside; the oldest are taken. In local queues goroutines that have never run are preferred (they have no stack yet,
+//! and get one on this node): those of a queue whose oldest half has one; then the goroutines of any. A local queue only gives up its oldest
 //! goroutines, so a thief cannot choose within it. Goroutines bound to their node stay: a local
 //! queue from which only bound goroutines would be taken is skipped, and a bound one taken with
 //! others goes to its node's queue.
@@ -24,11 +23,13 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
 use crate::sched::numa::policy::{self, OwnView, StealDenied, Verdict};
+use crate::sched::queue::global::StolenBatch;
 use crate::sched::types::events::{EventKind, FROM_NODE};
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Node, Sched};
 use crate::sched::types::steal_levels::{StealLevel, level_idx};
+use crate::sched::wait::wake;
 use crate::sys::clock;
 
 /// Tries other nodes, nearest first.
@@ -71,7 +72,7 @@ pub(crate) fn may_steal(sched: &Sched, p: &P) -> bool {
     let now_ns = clock::now_ns();
     let is_starved = node.remote_peers.is_starved(now_ns);
     node.remote_peers.neighbours.iter().any(|neighbour| {
-        let view = sched.nodes[neighbour.node_idx].queue.summary.view(now_ns);
+        let view = sched.nodes[neighbour.node_idx].view(now_ns);
         policy::may_steal_remote(view, neighbour.distance, is_starved) == Verdict::Pass
     })
 }
@@ -86,7 +87,7 @@ fn try_remote_steal(m: &M, p: &P, victim_idx: usize, distance: u32, now_ns: u64)
     let (own, victim) = (sched.node_of(p), &sched.nodes[victim_idx]);
     let is_starved = own.remote_peers.is_starved(now_ns);
     p.stats.remote_probes.add(1);
-    match policy::may_steal_remote(victim.queue.summary.view(now_ns), distance, is_starved) {
+    match policy::may_steal_remote(victim.view(now_ns), distance, is_starved) {
         Verdict::Pass => {}
         Verdict::Nothing => return None,
         Verdict::Denied(why) => return deny(p, why),
@@ -115,17 +116,12 @@ fn deny(p: &P, why: StealDenied) -> Option<GRef> {
 }
 
 /// Takes a batch out of the node's queue, or out of a local queue.
-fn take(m: &M, p: &P, victim: &Node) -> crate::sched::queue::global::StolenBatch {
+fn take(m: &M, p: &P, victim: &Node) -> StolenBatch {
     // The idle Ps include the thief.
-    let n_beside = m
-        .sched()
-        .node_of(p)
-        .queue
-        .summary
-        .n_idle()
-        .saturating_sub(1);
+    let own = m.sched().node_of(p);
+    let n_beside = own.idle.n_without_work().saturating_sub(1);
     let batch = |available| policy::remote_batch(available, n_beside);
-    let mut taken = victim.queue.take_for_others(batch);
+    let mut taken = take_queued(m.sched(), victim, batch);
     if !taken.gs.is_empty() {
         return taken;
     }
@@ -159,6 +155,19 @@ fn take(m: &M, p: &P, victim: &Node) -> crate::sched::queue::global::StolenBatch
                 taken.all_bound = true;
             }
         }
+    }
+    taken
+}
+
+/// Takes a batch out of the queue of another node.
+pub(super) fn take_queued(
+    sched: &Sched,
+    victim: &Node,
+    batch: impl FnOnce(usize) -> usize,
+) -> StolenBatch {
+    let taken = victim.queue.take_for_others(batch);
+    if taken.gave_back {
+        wake::wake_in(sched, victim, None);
     }
     taken
 }

@@ -23,9 +23,6 @@ pub(crate) fn stop_spinning(m: &M) {
     }
     let (sched, p) = (m.sched(), m.p());
     let node = sched.node_of(p);
-    if sched.is_numa() {
-        node.queue.summary.end_idle();
-    }
     let was_last = node.idle.stop_spinning();
     chaos::pause(Point::Unspin);
     let n_waiting = p.runq.len() + node.queue.len();
@@ -51,11 +48,8 @@ pub(super) fn sleep(m: &M, p: &P) {
     let was_spinning = m.spinning.replace(false);
     chaos::pause(Point::Idle);
     node.idle.go_idle(p.at_in_node, was_spinning);
-    idle::count_idle(&sched.n_idle);
+    sched.idle_nodes.add(&node.idle);
     chaos::pause(Point::Idle);
-    if sched.is_numa() && !was_spinning {
-        node.queue.summary.begin_idle();
-    }
     let is_wanted = m.handed_work.is_there() || p.status.has_request();
     let has_queued = has_queued_work_for(sched, p);
     let may_sleep =
@@ -84,12 +78,8 @@ pub(super) fn sleep(m: &M, p: &P) {
         p.count_notified();
         m.spinning.set(true);
     }
-    sched.n_idle.fetch_sub(1, Ordering::SeqCst);
     if slept_ns >= AGE_NS {
         p.local.caches.give_stacks(&node.stacks);
-    }
-    if sched.is_numa() && !m.spinning.get() {
-        node.queue.summary.end_idle();
     }
     if sched.sysmon.deep.load(Ordering::SeqCst) {
         sched.sysmon.note.wake();

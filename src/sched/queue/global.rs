@@ -25,8 +25,10 @@ pub(crate) struct NodeQueue {
 #[derive(Debug, Default)]
 pub(crate) struct StolenBatch {
     pub(crate) gs: GList,
-    /// The queue was not empty, but all of its goroutines are bound to their node.
+    /// The queue was not empty, but all that were looked at are bound to their node.
     pub(crate) all_bound: bool,
+    /// Some were out of the queue for a moment, and Ps of the node may not have seen them: the caller wakes one.
+    pub(crate) gave_back: bool,
 }
 
 impl NodeQueue {
@@ -91,32 +93,57 @@ impl NodeQueue {
         out
     }
 
-    /// Takes `batch(len)` goroutines for another node, where `len` is the queue's length. Skips
-    /// those bound to this node. Of the first 128, takes those that have never run before those
-    /// that have, whose stacks stay here.
+    /// Takes `batch(len)` goroutines for another node, where `len` is the queue's length. Those
+    /// bound to this node go back, and if there were no others, the first 128 are looked at.
     pub(crate) fn take_for_others(&self, batch: impl FnOnce(usize) -> usize) -> StolenBatch {
         if self.len() == 0 {
             return StolenBatch::default();
         }
+        let (mut taken, max) = {
+            let mut list = self.list.lock();
+            let max = batch(list.len());
+            let taken = pick(&mut list, max, max, |_| true);
+            self.note_taken(&list, taken.len());
+            (taken, max)
+        };
+        // Without the lock: each header is a line of another node, and the node's own Ps would wait.
+        let n = taken.len();
+        let gs = pick(&mut taken, n, n, |g| !g.is_bound());
+        match taken.is_empty() {
+            true => StolenBatch {
+                gs,
+                ..StolenBatch::default()
+            },
+            false => self.give_back(taken, gs, max),
+        }
+    }
+
+    /// Puts bound goroutines back to the head of the queue. If `gs` is empty, takes up to `max` others.
+    #[cold]
+    fn give_back(&self, mut bound: GList, mut gs: GList, max: usize) -> StolenBatch {
+        let n_bound = bound.len();
         let mut list = self.list.lock();
-        let len = list.len();
-        let max = batch(len);
-        let fresh = pick(&mut list, max, |g| !g.is_bound() && g.is_fresh());
-        let others = pick(&mut list, max - fresh.len(), |g| !g.is_bound());
-        let mut gs = fresh;
-        gs.append(others);
-        self.note_taken(&list, gs.len());
+        bound.append(std::mem::take(&mut *list));
+        *list = bound;
+        let mut n_left = 0;
+        if gs.is_empty() {
+            gs = pick(&mut list, max, runq::HALF, |g| !g.is_bound());
+            n_left = gs.len();
+        }
+        // Those that are back have not left.
+        self.note_taken(&list, n_left.wrapping_sub(n_bound));
         StolenBatch {
-            all_bound: gs.is_empty() && len > 0,
+            all_bound: gs.is_empty(),
             gs,
+            gave_back: true,
         }
     }
 }
 
-/// Takes up to `max` wanted goroutines out of the first 128 of a list; the others keep their order.
-fn pick(list: &mut GList, max: usize, is_wanted: impl Fn(GRef) -> bool) -> GList {
+/// Takes up to `max` wanted goroutines out of the first `n` of a list; the others keep their order.
+fn pick(list: &mut GList, max: usize, n: usize, is_wanted: impl Fn(GRef) -> bool) -> GList {
     let (mut picked, mut kept) = (GList::new(), GList::new());
-    for _ in 0..runq::HALF.min(list.len()) {
+    for _ in 0..n.min(list.len()) {
         if picked.len() == max {
             break;
         }

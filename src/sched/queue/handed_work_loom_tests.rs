@@ -42,7 +42,7 @@ fn loom_mail_against_giving_the_p_away() {
 #[test]
 fn loom_mail_against_falling_asleep() {
     models::run(|| {
-        let m = Arc::new((HandedWork::new(), IdleSet::new(1), IdleWord::new()));
+        let m = Arc::new((HandedWork::new(), IdleSet::new(0, 1), IdleWord::new()));
         let giver = {
             let m = Arc::clone(&m);
             thread::spawn(move || {

@@ -24,13 +24,26 @@
 //!
 //! All of it is sequentially consistent: either the pusher sees no spinner and the P idle, or the
 //! sleeper sees the push. Queues are read with acquire loads, so each side has a fence between its
-//! steps. The loom model is below. A pusher reads `Sched::n_idle` between 2 and 3
-//! ([`any_idle_after_push`]); the sleeper raises it between 2 and 3 ([`count_idle`]).
+//! steps. The loom model is below.
+//!
+//! A pusher does not read the set of each node. It reads one word with a bit for each node that may have idle Ps
+//! ([`IdleNodes`]), between 2 and 3. The sleeper sets the bit of its node between 2 and 3, unless it is set. No M that
+//! wakes clears it: so Ps that fall asleep and wake all the time do not write that word, which all Ps read. A waker
+//! that finds no idle P behind a bit takes it back ([`IdleNodes::take_back`]):
+//!
+//! | waker                               | M going to sleep                      |
+//! |-------------------------------------|---------------------------------------|
+//! | 1. clear the bit                    | 1. insert P into the idle set         |
+//! | 2. look at the set again; if a P is | 2. set the bit unless it is set       |
+//! |    idle, set the bit, and wake an M | 3. check all queues once more         |
+//!
+//! Either the sleeper finds the bit cleared, or the waker finds the P. Pushers that saw no bit in between wake nobody:
+//! the waker wakes an M for them, which finds what they pushed.
 //!
 //! The P's *word* says how its M sleeps, so that a notifier makes no system call for an M that is
 //! awake.
 
-use crate::loom::{AtomicU32, AtomicUsize, Ordering, after_seq_cst, fence};
+use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst, fence};
 use crate::sched::numa::policy;
 use crate::util::bitset::BitSet;
 
@@ -41,13 +54,16 @@ pub(crate) struct IdleSet {
     idle: BitSet,
     /// Ordering: sequentially consistent; see the table above.
     n_spinning: AtomicU32,
+    /// The bit of the node in [`IdleNodes`].
+    node_bit: u64,
 }
 
 impl IdleSet {
-    pub(crate) fn new(n_ps: usize) -> IdleSet {
+    pub(crate) fn new(node_idx: usize, n_ps: usize) -> IdleSet {
         IdleSet {
             idle: BitSet::new(n_ps),
             n_spinning: AtomicU32::new(0),
+            node_bit: 1 << node_idx.min(LAST_BIT),
         }
     }
 
@@ -62,6 +78,11 @@ impl IdleSet {
     /// Number of idle Ps of the node; a snapshot.
     pub(crate) fn n_idle(&self) -> usize {
         self.idle.len()
+    }
+
+    /// Number of Ps of the node that sleep or spin; a snapshot.
+    pub(crate) fn n_without_work(&self) -> usize {
+        self.n_idle() + self.n_spinning() as usize
     }
 
     pub(crate) fn is_idle(&self, at: usize) -> bool {
@@ -128,18 +149,67 @@ impl IdleSet {
     }
 }
 
-/// The sleeper, between its steps 2 and 3: counts its P as idle, in `Sched::n_idle`.
-pub(crate) fn count_idle(n_idle: &AtomicUsize) {
-    n_idle.fetch_add(1, Ordering::SeqCst);
-    after_seq_cst();
-}
+/// Nodes from this one on share a bit, which is never taken back.
+const LAST_BIT: usize = 63;
 
-/// The pusher's step 2, and whether any P is idle: if none is, there is nobody to wake.
-#[inline(always)]
-pub(crate) fn any_idle_after_push(n_idle: &AtomicUsize) -> bool {
-    fence(Ordering::SeqCst);
-    // ORDERING: relaxed, behind the fence.
-    n_idle.load(Ordering::Relaxed) != 0
+/// A bit for each node that may have idle Ps. One that has some has its bit.
+///
+/// Ordering: sequentially consistent; see the second table above.
+#[derive(Debug, Default)]
+pub(crate) struct IdleNodes(AtomicU64);
+
+impl IdleNodes {
+    /// The sleeper, between its steps 2 and 3.
+    pub(crate) fn add(&self, node: &IdleSet) {
+        // ORDERING: a fence stands behind the insertion into the set (`IdleSet::go_idle`).
+        if !self.has(node) {
+            self.0.fetch_or(node.node_bit, Ordering::SeqCst);
+            after_seq_cst();
+        }
+    }
+
+    /// The pusher's step 2, and whether any P may be idle: if none is, there is nobody to wake.
+    #[inline(always)]
+    pub(crate) fn any_after_push(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.any()
+    }
+
+    /// Whether any P may be idle; a hint.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.bits() != 0
+    }
+
+    /// The bits; a hint.
+    #[inline(always)]
+    pub(crate) fn bits(&self) -> u64 {
+        // ORDERING: relaxed: behind a push's fence, or a hint.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether a P of `node` may be idle; a hint.
+    pub(crate) fn has(&self, node: &IdleSet) -> bool {
+        self.0.load(Ordering::SeqCst) & node.node_bit != 0
+    }
+
+    /// A waker has found no idle P in `node`. `true` if there is one by now: then the caller must wake an M of `node`,
+    /// unless one spins there.
+    #[cold]
+    #[must_use]
+    pub(crate) fn take_back(&self, node: &IdleSet) -> bool {
+        if !self.has(node) || node.node_bit == 1 << LAST_BIT {
+            return false;
+        }
+        self.0.fetch_and(!node.node_bit, Ordering::SeqCst);
+        after_seq_cst();
+        let any_idle = node.any_idle();
+        if any_idle {
+            self.0.fetch_or(node.node_bit, Ordering::SeqCst);
+            after_seq_cst();
+        }
+        any_idle
+    }
 }
 
 /// The P's M is awake.

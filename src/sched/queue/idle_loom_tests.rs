@@ -9,8 +9,8 @@ struct Node {
     word: IdleWord,
     /// Goroutines in some queue.
     work: AtomicU32,
-    /// As `Sched::n_idle`.
-    n_idle: AtomicUsize,
+    /// As `Sched::idle_nodes`.
+    idle_nodes: IdleNodes,
     /// Written by a notifier before it notifies, and then by the M.
     sent: UnsafeCell<u32>,
 }
@@ -18,10 +18,10 @@ struct Node {
 impl Node {
     fn new() -> Arc<Node> {
         Arc::new(Node {
-            idle: IdleSet::new(1),
+            idle: IdleSet::new(0, 1),
             word: IdleWord::new(),
             work: AtomicU32::new(0),
-            n_idle: AtomicUsize::new(0),
+            idle_nodes: IdleNodes::default(),
             sent: UnsafeCell::new(0),
         })
     }
@@ -29,14 +29,30 @@ impl Node {
     /// As `wake::wake_for_surplus` does.
     fn push(&self) {
         self.work.store(1, Ordering::Release);
-        if any_idle_after_push(&self.n_idle) {
+        if self.idle_nodes.any_after_push() {
             self.wake();
         }
     }
 
     /// As `wake::wake_in` does.
     fn wake(&self) {
-        self.wake_below(1);
+        if self.any_idle() {
+            self.wake_below(1);
+        }
+    }
+
+    /// As `wake::any_idle` does.
+    fn any_idle(&self) -> bool {
+        if !self.idle_nodes.has(&self.idle) {
+            return false;
+        }
+        if !self.idle.any_idle() {
+            if !self.idle_nodes.take_back(&self.idle) {
+                return false;
+            }
+            self.wake_below(1);
+        }
+        true
     }
 
     /// As `wake::wake_spinner` does.
@@ -55,7 +71,7 @@ impl Node {
     fn sleeps_for_ever(&self, was_spinning: bool) -> bool {
         self.word.prepare(ON_FUTEX);
         self.idle.go_idle(0, was_spinning);
-        count_idle(&self.n_idle);
+        self.idle_nodes.add(&self.idle);
         self.work.load(Ordering::Acquire) == 0 && !self.word.is_notified()
     }
 
@@ -110,7 +126,7 @@ fn loom_waking_alone_against_a_notifier() {
         let node = Node::new();
         node.word.prepare(IN_RING);
         node.idle.go_idle(0, false);
-        count_idle(&node.n_idle);
+        node.idle_nodes.add(&node.idle);
         let pusher = {
             let node = Arc::clone(&node);
             thread::spawn(move || node.push())
@@ -138,7 +154,7 @@ fn loom_push_against_the_last_spinner() {
         let node = Node::new();
         node.word.prepare(ON_FUTEX);
         node.idle.go_idle(0, false);
-        count_idle(&node.n_idle);
+        node.idle_nodes.add(&node.idle);
         assert!(node.idle.begin_spinning(2));
         let pusher = {
             let node = Arc::clone(&node);
@@ -161,7 +177,7 @@ fn loom_a_wake_beside_spinners_against_the_last_of_them() {
         let node = Node::new();
         node.word.prepare(ON_FUTEX);
         node.idle.go_idle(0, false);
-        count_idle(&node.n_idle);
+        node.idle_nodes.add(&node.idle);
         assert!(node.idle.begin_spinning(4) && node.idle.begin_spinning(4));
         node.work.store(1, Ordering::Release);
         let other = {
@@ -173,5 +189,38 @@ fn loom_a_wake_beside_spinners_against_the_last_of_them() {
         other.join().unwrap();
         assert!(node.word.is_notified());
         assert_eq!(node.idle.n_spinning(), 1);
+    });
+}
+
+/// A waker finds that no P is idle behind the bit, and takes it back, while one falls asleep and another pushes: none
+/// of the two relies on the other.
+#[test]
+fn loom_taking_a_bit_back_against_a_push_and_falling_asleep() {
+    models::run(|| {
+        let node = Node::new();
+        // A P was idle, and is no more.
+        node.idle_nodes.add(&node.idle);
+        let waker = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || {
+                node.any_idle();
+            })
+        };
+        let pusher = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.push())
+        };
+        let asleep = node.sleeps_for_ever(false);
+        waker.join().unwrap();
+        pusher.join().unwrap();
+        assert!(
+            !asleep || node.word.is_notified(),
+            "work lies in a queue and the last M sleeps"
+        );
+        let is_idle = node.idle.any_idle();
+        assert!(
+            !is_idle || node.idle_nodes.has(&node.idle),
+            "a P is idle, and no bit says so"
+        );
     });
 }

@@ -21,7 +21,7 @@ impl P {
         Arc::new(P {
             status,
             inside: UnsafeCell::new(0),
-            idle: IdleSet::new(1),
+            idle: IdleSet::new(0, 1),
         })
     }
 

@@ -14,14 +14,14 @@ use crate::g::header::GRef;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
-use crate::loom;
 use crate::loom::native::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 use crate::loom::native::{Arc, OnceLock, Weak};
+use crate::sched::numa::policy::NodeView;
 use crate::sched::numa::remote_peers::RemotePeers;
 use crate::sched::queue::global::NodeQueue;
-use crate::sched::queue::idle::IdleSet;
+use crate::sched::queue::idle::{IdleNodes, IdleSet};
 use crate::sys::process;
 use crate::util::bitset::BitSet;
 use crate::util::padded::Padded;
@@ -45,6 +45,21 @@ pub(crate) struct Node {
     /// Number of its Ps in use. Ordering: written in a stopped world; a reader with an old value
     /// queues work where another P will find it a moment later.
     pub(crate) n_live: AtomicUsize,
+}
+
+impl Node {
+    /// Number of its Ps that are not idle; a snapshot.
+    pub(crate) fn n_busy(&self) -> usize {
+        let n_live = self.n_live.load(Ordering::Relaxed);
+        n_live.saturating_sub(self.idle.n_idle())
+    }
+
+    /// The node as a thief sees it.
+    pub(crate) fn view(&self, now_ns: u64) -> NodeView {
+        self.queue
+            .summary
+            .view(now_ns, || self.idle.n_without_work())
+    }
 }
 
 /// Phase of a runtime's life.
@@ -107,7 +122,7 @@ unsafe impl Send for Ms {}
 pub(crate) struct SysmonState {
     pub(crate) note: Note,
     /// Sysmon sleeps without limit, because every P is idle. Ordering: sequentially consistent
-    /// against `n_idle`, as in `idle`.
+    /// against the sets of idle Ps, as in `idle`.
     pub(crate) deep: AtomicBool,
     /// Sysmon naps for long: a blocking section that needs its 20 µs must wake it.
     pub(crate) slow: AtomicBool,
@@ -151,9 +166,8 @@ pub(crate) struct Sched {
     /// Ordering: sequentially consistent; a parker sets its status and then reads the phase, the
     /// canceller sets the phase and then reads the statuses.
     phase: AtomicU32,
-    /// Idle Ps of all nodes. Ordering: sequentially consistent, with `sysmon.deep` and, as `idle` has it, with
-    /// the queues.
-    pub(crate) n_idle: loom::AtomicUsize,
+    /// Read at each push, and hardly ever written.
+    pub(crate) idle_nodes: Padded<IdleNodes>,
     /// Goroutines spawned by threads that are not Ms. Ordering: see `n_live`.
     pub(crate) n_foreign: AtomicU64,
     /// Threads in the middle of such a spawn. Ordering: sequentially consistent; raised before the
@@ -231,7 +245,7 @@ impl Sched {
             world: StopRequests::default(),
             ms: Lock::new(Rank::Ms, Ms::default()),
             phase: AtomicU32::new(Phase::Ready as u32),
-            n_idle: loom::AtomicUsize::new(0),
+            idle_nodes: Padded::default(),
             n_foreign: AtomicU64::new(0),
             n_entering: AtomicUsize::new(0),
             sysmon: SysmonState::default(),
@@ -290,6 +304,18 @@ impl Sched {
         &self.nodes[p.node_idx]
     }
 
+    /// Idle Ps of all nodes. Reads a line of each node: for threads that look seldom.
+    pub(crate) fn n_idle(&self) -> usize {
+        self.nodes.iter().map(|node| node.idle.n_idle()).sum()
+    }
+
+    /// Whether all Ps but `p` are idle. Reads lines of other nodes only if those of its own are.
+    pub(crate) fn is_alone(&self, p: &P) -> bool {
+        let own = self.node_of(p);
+        own.n_busy() <= 1
+            && (self.nodes.iter()).all(|node| std::ptr::eq(node, own) || node.n_busy() == 0)
+    }
+
     /// Whether there is more than one node, with Ps in use or not.
     #[inline(always)]
     pub(crate) fn is_numa(&self) -> bool {
@@ -338,11 +364,17 @@ impl Sched {
         self.nodes.iter().position(|n| n.os_id == os_id)
     }
 
-    /// Publishes the length of `p`'s queue to the other nodes. `true` if it has grown.
+    /// Publishes the length of `p`'s queue to the other nodes, or that it is empty, if Ps of its own node that have
+    /// nothing to do can take all of it. `true` if it has grown.
     #[inline]
     pub(crate) fn publish(&self, p: &P) -> bool {
-        let summary = &self.node_of(p).queue.summary;
-        p.published.publish(p.at_in_node, p.runq.len(), summary)
+        let node = self.node_of(p);
+        let len = match p.runq.len() {
+            0 => 0,
+            len if len <= node.idle.n_without_work() => 0,
+            len => len,
+        };
+        p.published.publish(p.at_in_node, len, &node.queue.summary)
     }
 
     /// As [`Sched::publish`], called by the holder of `p` between two goroutines.

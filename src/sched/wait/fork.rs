@@ -82,10 +82,10 @@ pub(crate) fn is_due(m: &Carrier) -> bool {
     let looks = m.fork_looks.get().wrapping_sub(1);
     m.fork_looks.set(looks);
     race::leave_runtime();
-    let n_idle = m.sched().n_idle.load(Ordering::Relaxed);
+    let idle_nodes = m.sched().idle_nodes.bits();
     let access = m.access.load(Ordering::Relaxed);
     // One branch for all three.
-    (looks.cast_unsigned() & 1 << 31) as usize | access as usize | n_idle != 0
+    (looks.cast_unsigned() & 1 << 31) as usize | access as usize | idle_nodes as usize != 0
 }
 
 /// The cancel scopes around the calling goroutine, which runs on `m`.
@@ -113,7 +113,7 @@ pub(crate) fn beat() {
         return beat_by_lot(m);
     }
     let is_wanted = p.runq.is_ring_empty()
-        && (sched.n_idle.load(Ordering::Relaxed) != 0 || sched.node_of(p).idle.n_spinning() != 0);
+        && (sched.idle_nodes.any() || sched.node_of(p).idle.n_spinning() != 0);
     if !is_wanted {
         return;
     }

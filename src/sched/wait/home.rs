@@ -46,7 +46,7 @@ pub(crate) fn when_ready(m: &M, g: GRef) -> Option<usize> {
     let verdict = policy::where_to_run(RemoteWake {
         is_bound: false,
         has_run: true,
-        home_is_idle: sched.nodes[home].queue.summary.n_idle() > 0,
+        home_is_idle: sched.nodes[home].idle.n_without_work() > 0,
         times_away: g.times_away(),
     });
     match verdict {

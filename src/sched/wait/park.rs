@@ -78,8 +78,7 @@ pub(crate) fn may_spin() -> bool {
         return true;
     };
     let p = section.m().p();
-    let sched = section.m().sched();
-    sched.n_procs() > sched.n_idle.load(Ordering::Relaxed) + 1 && p.runq.is_empty()
+    p.runq.is_empty() && !section.m().sched().is_alone(p)
 }
 
 /// The record that a parking goroutine leaves for the M: on its stack, or beside its body if it waits

@@ -12,7 +12,7 @@ use crate::loom::native::{PoisonError, RwLock};
 use crate::loom::oracle;
 use crate::race;
 use crate::sched::numa::policy::{self, Wake, WakeView};
-use crate::sched::queue::idle::{self, WakeMethod};
+use crate::sched::queue::idle::WakeMethod;
 use crate::sched::types::current;
 use crate::sched::types::events::EventKind;
 use crate::sched::types::m::M;
@@ -277,15 +277,20 @@ pub(crate) fn send_to(sched: &Sched, node_idx: usize, g: GRef) {
     }
 }
 
-/// After a push to `p`'s queue: wakes at most one M.
+/// After a push to `p`'s queue: wakes at most one M of its node, and one of another node if its queue has passed a power
+/// of two.
 #[inline]
 pub(crate) fn wake_for_surplus(sched: &Sched, p: &P) {
     chaos::pause(Point::Push);
+    if !sched.idle_nodes.any_after_push() {
+        return;
+    }
     let node = sched.node_of(p);
-    if idle::any_idle_after_push(&sched.n_idle) {
-        if p.is_numa() && p.published.is_far_from(p.runq.len()) {
-            sched.publish(p);
-        }
+    if p.is_numa() && p.published.is_far_from(p.runq.len()) && sched.publish(p) {
+        wake_for_published(sched, p);
+    }
+    // Without the NUMA policy all Ps are equal.
+    if sched.idle_nodes.has(&node.idle) || sched.config.numa.is_flat() {
         wake_in(sched, node, Some(p));
     }
 }
@@ -295,7 +300,7 @@ pub(crate) fn wake_for_surplus(sched: &Sched, p: &P) {
 #[cold]
 pub(crate) fn wake_for_published(sched: &Sched, p: &P) {
     let node = sched.node_of(p);
-    if sched.n_idle.load(Ordering::SeqCst) != 0 && !node.idle.any_idle() {
+    if sched.idle_nodes.any() && !node.idle.any_idle() {
         wake_in(sched, node, Some(p));
     }
 }
@@ -305,7 +310,7 @@ pub(crate) fn wake_for_published(sched: &Sched, p: &P) {
 pub(crate) fn wake_in(sched: &Sched, node: &Node, near: Option<&P>) {
     let here = WakeView {
         spinning: node.idle.n_spinning(),
-        any_idle: node.idle.any_idle(),
+        any_idle: any_idle(sched, node),
         n_ps: node.n_live.load(Ordering::Relaxed),
     };
     let backlog = || match sched.config.numa.is_flat() {
@@ -316,12 +321,26 @@ pub(crate) fn wake_in(sched: &Sched, node: &Node, near: Option<&P>) {
     let others = node.remote_peers.neighbours.iter();
     let others = others
         .map(|n| &sched.nodes[n.node_idx])
-        .filter(|n| n.idle.n_spinning() == 0 && n.idle.any_idle());
+        .filter(|n| any_idle(sched, n) && n.idle.n_spinning() == 0);
     match policy::whom_to_wake(here, backlog, others) {
         Wake::Nobody => {}
         Wake::Here => wake_spinner(sched, node, near, 1),
         Wake::Other(other) => wake_spinner(sched, other, near, 1),
     }
+}
+
+/// Whether a P of `node` is idle. If none is, this is noted for those that push from now on.
+fn any_idle(sched: &Sched, node: &Node) -> bool {
+    if !sched.idle_nodes.has(&node.idle) {
+        return false;
+    }
+    if !node.idle.any_idle() {
+        if !sched.idle_nodes.take_back(&node.idle) {
+            return false;
+        }
+        wake_spinner(sched, node, None, 1);
+    }
+    true
 }
 
 /// Wakes the idle P of `node` that is nearest to `near`, unless `most` Ms spin there.
