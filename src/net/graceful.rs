@@ -19,7 +19,7 @@ use crate::context::{self, CancelRef, Context};
 use crate::g::header::{GRef, OffStack, Step, Steps};
 use crate::loom::native::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, OnceLock};
-use crate::poll::off_stack::{OffStackWait, Until};
+use crate::poll::off_stack::{OffStackWait, Ready};
 use crate::poll::op::Deadline;
 use crate::poll::ready;
 use crate::sched::wait::spawn;
@@ -879,7 +879,7 @@ impl<H> Service<H> {
 
 /// A connection whose goroutine has a stack while it works on a request.
 struct Requests<C, S, H> {
-    wait: Pin<Box<OffStackWait>>,
+    wait: Pin<Box<OffStackWait<Ready>>>,
     stream: C,
     state: S,
     /// Whether it has waited for a request after the stop.
@@ -893,7 +893,7 @@ impl<C: AsFd, S, H> Requests<C, S, H> {
         let open = service.shared.open.0.source();
         let deadline_ns = clock::deadline_ns(service.patience);
         Requests {
-            wait: OffStackWait::new(Until::ready(&stream, libc::POLLIN), deadline_ns, open),
+            wait: OffStackWait::new(Ready::new(&stream, libc::POLLIN), deadline_ns, open),
             stream,
             state,
             is_in_grace: false,
