@@ -8,12 +8,14 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use super::goroutine::{JoinHandle, spawn_at};
+use crate::channel::{Receivable, Receiver};
 use crate::context::Context;
 use crate::g::header::{GRef, OffStack, Step, Steps};
 use crate::poll::off_stack::{Done, Event, OffStackWait, Ready, Source, Time};
 use crate::sys::clock::{self, NEVER};
 
-/// The event for which [`spawn_when`] waits: a descriptor is ready, a time has come, or a context is done.
+/// The event for which [`spawn_when`] waits: a descriptor is ready, a message has come, a time has come, or a context is
+/// done.
 ///
 /// A descriptor is owned until it is ready, and then handed to the function. It may be anything that
 /// `poll(2)` supports; several goroutines may wait for the clones of an `Arc` of one.
@@ -50,6 +52,38 @@ impl<T: AsFd> When<T> {
     pub fn writable(fd: T) -> When<T> {
         let event = Ready::new(&fd, libc::POLLOUT);
         When::new(fd, event, NEVER, None)
+    }
+}
+
+impl<T: Send + 'static> When<Receiver<T>> {
+    /// A receive from the channel would not wait: there is a message, or the channel is disconnected.
+    ///
+    /// A message begins all goroutines that wait for one so, as it ends all calls of
+    /// [`Select::ready`](crate::channel::Select::ready): one receives it, and others find none if they
+    /// [`try_recv`](Receiver::try_recv). A channel of its own for each goroutine has no such crowd.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::unbounded;
+    /// use windlass::task::{When, spawn_when};
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let (s, r) = unbounded();
+    ///     let doubled = spawn_when(When::receivable(r), |r, ready| {
+    ///         ready.unwrap();
+    ///         r.recv().map(|n: u32| n * 2)
+    ///     });
+    ///     s.send(21).unwrap();
+    ///     assert_eq!(doubled.join().unwrap(), Ok(42));
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn receivable(receiver: Receiver<T>) -> When<Receiver<T>> {
+        let event = Receivable::new(receiver.clone());
+        When::new(receiver, event, NEVER, None)
     }
 }
 
@@ -107,7 +141,7 @@ impl<T> fmt::Debug for When<T> {
 /// Spawns a goroutine that calls `f` when something has come, and returns its join handle.
 ///
 /// Until then the goroutine has no stack, and costs some 400 bytes besides what it owns; a parked one costs at
-/// least a page more. It begins as others do, on the runtime of the caller. `f` gets the descriptor, `()` if
+/// least a page more. It begins as others do, on the runtime of the caller. `f` gets the descriptor or receiver, `()` if
 /// there is none, and an error if the wait has ended in another way: then the descriptor is not ready.
 ///
 /// A wait that has no end leaves the goroutine to the end of the run, which drops `f` and the descriptor.
