@@ -1092,6 +1092,7 @@ const WORDS: &[&str] = &[
     "N_DENIALS",
     "OWN",
     "QUEUED",
+    "READS",
     "READY",
     "SCM_PIDFD",
     "SLEEPING",
@@ -1107,6 +1108,7 @@ const WORDS: &[&str] = &[
     "WAITING",
     "WAKE",
     "WOKEN",
+    "WRITES",
 ];
 
 /// The constants that steer the runtime, by file and name, with their values.

@@ -55,6 +55,7 @@ mod sender;
 mod iter;
 mod receiver;
 mod choice;
+mod receivable;
 mod select;
 mod macros;
 mod ready;
@@ -72,6 +73,7 @@ use crate::sys::clock;
 use crate::util::instant::Instant;
 
 pub(crate) use alarm::{Alarm, Then};
+pub(crate) use receivable::Receivable;
 
 pub use err::{
     ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError,

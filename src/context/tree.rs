@@ -430,7 +430,7 @@ impl Context {
     }
 
     /// The node that ends waits in this context; `None` if it is never done.
-    pub(crate) fn source(&self) -> Option<Arc<dyn CancelSource + Send + Sync>> {
+    pub(crate) fn source(&self) -> Option<Arc<dyn CancelSource>> {
         let node = Arc::clone(self.node.as_ref()?);
         Some(node)
     }

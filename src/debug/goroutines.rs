@@ -164,6 +164,7 @@ fn text_off_stack(reason: Reason) -> &'static str {
     match reason {
         Reason::Io => "IO wait without a stack",
         Reason::Sleep => "sleep without a stack",
+        Reason::ChanRecv => "chan receive without a stack",
         _ => "future without a stack",
     }
 }

@@ -89,8 +89,7 @@ impl CancelFlag {
 #[derive(Debug)]
 pub(crate) struct CancelScope {
     outer: Cell<*const CancelScope>,
-    /// The deadline of its own context, and the earliest deadline on the chain.
-    own_ns: Cell<u64>,
+    /// The deadline of its context.
     deadline_ns: Cell<u64>,
     pub(crate) word: CancelFlag,
     is_shield: bool,
@@ -114,7 +113,7 @@ pub(crate) struct CancelScope {
 const ALIVE: u64 = 0x11fe_11fe_f4a3_e001;
 
 /// A context, which ends waits in the scopes in its list.
-pub(crate) trait CancelSource: Sync {
+pub(crate) trait CancelSource: Send + Sync {
     /// Adds a scope to its list.
     ///
     /// # Safety
@@ -135,7 +134,6 @@ impl CancelScope {
     pub(crate) fn new(who: Option<GRef>, deadline_ns: u64) -> CancelScope {
         CancelScope {
             outer: Cell::new(ptr::null()),
-            own_ns: Cell::new(deadline_ns),
             deadline_ns: Cell::new(deadline_ns),
             word: CancelFlag::new(),
             is_shield: false,
@@ -159,10 +157,14 @@ impl CancelScope {
         self.source.set(Some(source));
     }
 
+    pub(crate) fn source(&self) -> Option<*const dyn CancelSource> {
+        self.source.get()
+    }
+
     /// The deadline of its context has passed, perhaps by a clock that was ahead of this one. Called
     /// before the scope is entered.
     pub(crate) fn set_late(&self) {
-        self.own_ns.set(0);
+        self.deadline_ns.set(0);
     }
 
     /// A scope that shields the waits inside it from the contexts outside it.
@@ -180,9 +182,6 @@ impl CancelScope {
             for frame in outer.frames() {
                 frame.word.mask();
             }
-        } else {
-            self.deadline_ns
-                .set(self.own_ns.get().min(outer.deadline_ns()));
         }
     }
 
@@ -283,7 +282,8 @@ impl ScopeChain {
     /// The earliest deadline of all scopes, or `NEVER`.
     #[inline(always)]
     pub(crate) fn deadline_ns(self) -> u64 {
-        self.frames().next().map_or(NEVER, |f| f.deadline_ns.get())
+        self.frames()
+            .fold(NEVER, |ns, frame| ns.min(frame.deadline_ns.get()))
     }
 
     /// Whether a context was cancelled.
@@ -312,7 +312,7 @@ impl ScopeChain {
         };
         let mut why = None;
         for frame in self.frames() {
-            let is_late = frame.own_ns.get() <= now_ns;
+            let is_late = frame.deadline_ns.get() <= now_ns;
             if is_late {
                 frame.was_late.set(true);
             }

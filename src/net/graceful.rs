@@ -19,7 +19,7 @@ use crate::context::{self, CancelRef, Context};
 use crate::g::header::{GRef, OffStack, Step, Steps};
 use crate::loom::native::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, OnceLock};
-use crate::poll::off_stack::{OffStackWait, Until};
+use crate::poll::off_stack::{OffStackWait, Ready};
 use crate::poll::op::Deadline;
 use crate::poll::ready;
 use crate::sched::wait::spawn;
@@ -161,6 +161,11 @@ mod sealed {
         where
             Self: Listener;
 
+        /// A poll has shown that the stream has something to read.
+        fn note_readable(stream: &<Self as Listener>::Stream)
+        where
+            Self: Listener;
+
         /// Lets no further connections begin. Returns whether there is a way to do that.
         fn hold(&self) -> bool {
             false
@@ -173,6 +178,10 @@ mod sealed {
     impl Accepts for TcpListener {
         fn accept_one(&self) -> io::Result<TcpStream> {
             self.accept().map(|(stream, _)| stream)
+        }
+
+        fn note_readable(stream: &TcpStream) {
+            stream.0.set_maybe_readable(true);
         }
 
         fn hold(&self) -> bool {
@@ -188,6 +197,10 @@ mod sealed {
     impl Accepts for UnixListener {
         fn accept_one(&self) -> io::Result<UnixStream> {
             self.accept().map(|(stream, _)| stream)
+        }
+
+        fn note_readable(stream: &UnixStream) {
+            stream.0.set_maybe_readable(true);
         }
     }
 }
@@ -353,7 +366,7 @@ impl Graceful {
 
     /// Accepts connections as [`serve`](Graceful::serve) does, and calls `handle` when a request has come: when bytes
     /// are there, or the connection has ended. It returns what to do [next](Next). Between two requests, the
-    /// goroutine of a connection has no stack: an idle connection costs the descriptor, its state and some 760 bytes,
+    /// goroutine of a connection has no stack: an idle connection costs the descriptor, its state and some 450 bytes,
     /// where one that waits in [`Member::idle`] costs at least a page more.
     ///
     /// `make` is called for each connection that is accepted, and returns the state that `handle` gets with
@@ -445,6 +458,7 @@ impl Graceful {
                 .and_then(task::Builder::context_given)
                 .cloned(),
             patience,
+            note_readable: L::note_readable,
             handle,
         });
         self.accept_all(listener, say_once(), &|stream| {
@@ -818,7 +832,7 @@ impl PartOf for Shared {
     }
 }
 
-impl<H> PartOf for Service<H> {
+impl<C, H> PartOf for Service<C, H> {
     fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -856,20 +870,22 @@ pub enum Next {
 }
 
 /// What all connections of a call of [`Graceful::serve_requests`] share.
-struct Service<H> {
+struct Service<C, H> {
     shared: Arc<Shared>,
     /// The one that the builder of the goroutines names.
     context: Option<Context>,
     patience: Duration,
+    note_readable: fn(&C),
     handle: H,
 }
 
-impl<H> Service<H> {
+impl<C, H> Service<C, H> {
     /// Runs the handler in the contexts in which it is to wait.
-    fn handle<C, S>(&self, stream: &C, state: &mut S) -> io::Result<Next>
+    fn handle<S>(&self, stream: &C, state: &mut S) -> io::Result<Next>
     where
         H: Fn(&C, &mut S) -> io::Result<Next>,
     {
+        (self.note_readable)(stream);
         self.shared.work.0.run(|| match &self.context {
             None => (self.handle)(stream, state),
             Some(ctx) => ctx.run(|| (self.handle)(stream, state)),
@@ -879,21 +895,21 @@ impl<H> Service<H> {
 
 /// A connection whose goroutine has a stack while it works on a request.
 struct Requests<C, S, H> {
-    wait: Pin<Box<OffStackWait>>,
+    wait: Pin<Box<OffStackWait<Ready>>>,
     stream: C,
     state: S,
     /// Whether it has waited for a request after the stop.
     is_in_grace: bool,
     /// Dropped last: when the server has ended, its connections are closed.
-    connected: Connected<Service<H>>,
+    connected: Connected<Service<C, H>>,
 }
 
 impl<C: AsFd, S, H> Requests<C, S, H> {
-    fn new(service: &Arc<Service<H>>, stream: C, state: S) -> Requests<C, S, H> {
+    fn new(service: &Arc<Service<C, H>>, stream: C, state: S) -> Requests<C, S, H> {
         let open = service.shared.open.0.source();
         let deadline_ns = clock::deadline_ns(service.patience);
         Requests {
-            wait: OffStackWait::new(Until::ready(&stream, libc::POLLIN), deadline_ns, open),
+            wait: OffStackWait::new(Ready::new(&stream, libc::POLLIN), deadline_ns, open),
             stream,
             state,
             is_in_grace: false,

@@ -216,7 +216,7 @@ impl<'a> IntoIterator for &'a UnixListener {
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct UnixStream(Fd);
+pub struct UnixStream(pub(super) Fd);
 
 impl UnixStream {
     /// Connects to a listener on a path.

@@ -24,7 +24,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use super::counts::Counts;
-use super::op::{Op, OwnerKind, WaiterLink};
+use super::op::{Op, OwnerKind};
 use super::waiters::{UNANNOUNCED, Waiters};
 use crate::g::list::GList;
 use crate::g::status::WaitId;
@@ -148,8 +148,8 @@ impl Epoll {
     /// # Safety
     ///
     /// - The caller holds the P.
-    /// - The memory that the request points at stays valid until `op` has completed, and `op`
-    ///   stays where it is until then.
+    /// - The request, but for a poll, and the memory that it points at stay valid until `op` has completed, and
+    ///   `op` stays where it is until then.
     #[inline(never)]
     pub(crate) unsafe fn queue(
         &self,
@@ -171,14 +171,8 @@ impl Epoll {
         else {
             return complete(counts, op, MUST_BLOCK, 0, ready);
         };
-        // SAFETY: no other thread reads the link before the poller is published below.
-        unsafe {
-            op.waiting().write(WaiterLink {
-                next: std::ptr::null(),
-                list: None,
-            });
-        }
-        op.set_request(*request);
+        // SAFETY: by this function's contract.
+        unsafe { op.set_request(request) };
         op.set_owner(OwnerKind::Poller, poller);
         let attempt = if at_once {
             // SAFETY: by this function's contract.
@@ -436,8 +430,7 @@ impl Epoll {
     /// The caller holds the operation's wait (`Status::begin_cancel`).
     #[inline(never)]
     pub(crate) fn cancel(&self, counts: &Counts, op: &Op) -> bool {
-        // SAFETY: the poller was published after the link was initialised, and the held wait keeps
-        // the operation alive.
+        // SAFETY: the held wait keeps the operation alive.
         if !unsafe { self.waiters.lock().remove(op) } {
             return false;
         }

@@ -30,9 +30,10 @@
 //! With epoll the poller itself carries the operation out. A canceller that finds the operation
 //! waiting removes it and acts as its reaper: it takes the reader's steps between its own steps 2
 //! and 3.
+#![allow(unsafe_code)]
 
-use std::cell::{Cell, UnsafeCell};
-use std::mem::MaybeUninit;
+use std::cell::Cell;
+use std::ptr;
 
 use super::poll_desc::SeenEvents;
 use crate::g::header::GRef;
@@ -69,38 +70,46 @@ impl OwnerKind {
     }
 }
 
+/// The meaning of [`Op::subject`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Nothing,
+    /// The address of the request.
+    Request,
+    /// A poll: its descriptor in the upper half, its events in the lower one. It is no address.
+    Poll,
+    /// The event that was current when the receive was queued.
+    Seen,
+}
+
 /// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct Op {
     g: GRef,
     wait: Cell<WaitId>,
-    result: Cell<i32>,
-    flags: Cell<u32>,
-    timed_out: AtomicBool,
-    /// It has ended before it was queued. Written in the commit, before the mark in the G.
-    ended_at_once: Cell<bool>,
     /// The receiver of its completion: an address, with the [`OwnerKind`] in its lowest bits, so that a
     /// canceller reads both at once. Null before the operation is queued. Ordering: release by the
     /// commit that queues it, acquire by a canceller.
     owner: AtomicPtr<()>,
-    /// The receive to queue when the multishot poll that it waits for reports an event; with epoll, the request
-    /// itself.
-    request: Cell<Option<Request>>,
-    /// The event that was current when that receive was queued.
-    seen: Cell<Option<SeenEvents>>,
-    /// The epoll poller's state for this operation; unused on a ring.
-    waiting: UnsafeCell<MaybeUninit<WaiterLink>>,
+    /// The receive to queue when the multishot poll that it waits for reports an event, and once that is done,
+    /// the event; with epoll, the request itself. See [`Subject`].
+    subject: Cell<*const ()>,
+    /// The next in the list of its descriptor (`netpoll::waiters`), and that list, if it is in any. With epoll only,
+    /// under the poller's lock. They lie here so that waiting allocates nothing.
+    pub(super) next: Cell<*const Op>,
+    pub(super) list_fd: Cell<i32>,
+    pub(super) list: Cell<Option<Interest>>,
+    subject_is: Cell<Subject>,
+    /// It has ended before it was queued. Written in the commit, before the mark in the G.
+    ended_at_once: Cell<bool>,
+    timed_out: AtomicBool,
+    result: Cell<i32>,
+    flags: Cell<u32>,
 }
 
-/// An operation's link in the list of a descriptor's waiters (`netpoll::waiters`). It lies in the
-/// operation so that waiting allocates nothing.
-#[derive(Debug)]
-pub(crate) struct WaiterLink {
-    /// The next in its list. The fields are accessed under the poller's lock.
-    pub(crate) next: *const Op,
-    /// The list that it is in, if any.
-    pub(crate) list: Option<(i32, Interest)>,
-}
+/// A goroutine that waits without a stack pays for it.
+#[cfg(not(any(loom, explore)))]
+const _: () = assert!(size_of::<Op>() <= 56);
 
 impl Op {
     /// An operation that `g` will park for.
@@ -111,14 +120,16 @@ impl Op {
         Op {
             g,
             wait: Cell::new(WaitId::default()),
+            owner: AtomicPtr::new(ptr::null_mut()),
+            subject: Cell::new(ptr::null()),
+            next: Cell::new(ptr::null()),
+            list_fd: Cell::new(0),
+            list: Cell::new(None),
+            subject_is: Cell::new(Subject::Nothing),
+            ended_at_once: Cell::new(false),
+            timed_out: AtomicBool::new(false),
             result: Cell::new(0),
             flags: Cell::new(0),
-            timed_out: AtomicBool::new(false),
-            ended_at_once: Cell::new(false),
-            owner: AtomicPtr::new(std::ptr::null_mut()),
-            request: Cell::new(None),
-            seen: Cell::new(None),
-            waiting: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
 
@@ -126,10 +137,9 @@ impl Op {
     /// here on.
     pub(crate) fn publish(&self) {
         oracle::lives(self);
-        self.g.op.store(
-            std::ptr::from_ref(self).cast_mut().cast(),
-            Ordering::Release,
-        );
+        self.g
+            .op
+            .store(ptr::from_ref(self).cast_mut().cast(), Ordering::Release);
     }
 
     /// Binds the operation to the wait that it will end.
@@ -157,14 +167,35 @@ impl Op {
 
     /// Sets the receive to queue when the multishot poll that it is about to wait for reports an event, or the
     /// request that the epoll poller is to carry out.
-    pub(crate) fn set_request(&self, request: Request) {
-        self.request.set(Some(request));
+    ///
+    /// # Safety
+    ///
+    /// The request stays in place until the operation has completed. A poll need not.
+    pub(crate) unsafe fn set_request(&self, request: &Request) {
+        let (subject, is) = match *request {
+            Request::PollAdd { fd, events } => {
+                let both = u64::from(fd.cast_unsigned()) << u32::BITS | u64::from(events);
+                (ptr::without_provenance(both as usize), Subject::Poll)
+            }
+            _ => (ptr::from_ref(request).cast(), Subject::Request),
+        };
+        self.subject.set(subject);
+        self.subject_is.set(is);
     }
 
     /// The request set by [`Op::set_request`].
     #[inline]
     pub(super) fn request(&self) -> Option<Request> {
-        self.request.get()
+        let subject = self.subject.get();
+        match self.subject_is.get() {
+            // SAFETY: the contract of `set_request`.
+            Subject::Request => Some(unsafe { *subject.cast::<Request>() }),
+            Subject::Poll => Some(Request::PollAdd {
+                fd: (subject.addr() >> u32::BITS) as i32,
+                events: subject.addr() as u32,
+            }),
+            Subject::Nothing | Subject::Seen => None,
+        }
     }
 
     /// The request that the epoll poller is to carry out.
@@ -174,24 +205,23 @@ impl Op {
             .expect("it is set before the operation is queued")
     }
 
-    /// Records the readiness event at which its receive was queued.
+    /// Records the readiness event at which its receive was queued, in place of the receive.
     pub(super) fn set_seen(&self, seen: SeenEvents) {
-        self.seen.set(Some(seen));
+        self.subject.set(seen.as_raw());
+        self.subject_is.set(Subject::Seen);
     }
 
     /// The readiness event at which its receive was queued, if it was.
     pub(crate) fn seen(&self) -> Option<SeenEvents> {
-        self.seen.get()
+        let is_seen = self.subject_is.get() == Subject::Seen;
+        is_seen
+            .then(|| SeenEvents::from_raw(self.subject.get()))
+            .flatten()
     }
 
     /// The operation's `user_data` in the kernel.
     pub(crate) fn user_data(&self) -> u64 {
-        std::ptr::from_ref(self).expose_provenance() as u64
-    }
-
-    /// The epoll poller's link, which that poller initialises first.
-    pub(crate) fn waiting(&self) -> *mut WaiterLink {
-        self.waiting.get().cast()
+        ptr::from_ref(self).expose_provenance() as u64
     }
 
     /// The kernel's result: a length or descriptor, or a negated error number.

@@ -27,6 +27,16 @@ const READY: usize = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeenEvents(NonNull<()>);
 
+impl SeenEvents {
+    pub(super) fn as_raw(self) -> *const () {
+        self.0.as_ptr()
+    }
+
+    pub(super) fn from_raw(raw: *const ()) -> Option<SeenEvents> {
+        NonNull::new(raw.cast_mut()).map(SeenEvents)
+    }
+}
+
 /// The result of [`PollDesc::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollWait {

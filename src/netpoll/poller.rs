@@ -167,8 +167,8 @@ impl Poller {
     /// # Safety
     ///
     /// - The caller holds the P.
-    /// - The memory that the request points at stays valid until `op` has completed, and `op`
-    ///   stays where it is until then.
+    /// - The request, but for a poll, and the memory that it points at stay valid until `op` has completed, and
+    ///   `op` stays where it is until then.
     #[inline]
     pub(crate) unsafe fn queue(
         &self,

@@ -34,7 +34,7 @@ impl List {
     fn iter(&self) -> impl Iterator<Item = *const Op> + '_ {
         std::iter::successors(self.head, |&op| {
             // SAFETY: an operation in the list is still alive.
-            let next = unsafe { (*(*op).waiting()).next };
+            let next = unsafe { (*op).next.get() };
             (!next.is_null()).then_some(next)
         })
     }
@@ -91,18 +91,14 @@ impl Waiters {
     ///
     /// # Safety
     ///
-    /// `op` has its `waiting` initialised, is in no list, and stays in place until it is removed.
+    /// `op` is in no list, and stays in place until it is removed.
     pub(crate) unsafe fn push_back(&mut self, fd: i32, direction: Interest, op: *const Op) {
         let list = self.fds.entry(fd).or_default().list(direction);
         // SAFETY: by this function's contract.
-        unsafe {
-            let waiting = (*op).waiting();
-            (*waiting).list = Some((fd, direction));
-            (*waiting).next = std::ptr::null();
-        }
+        unsafe { link(op, fd, direction, None) };
         match list.tail.replace(op) {
             // SAFETY: an operation in the list is still alive.
-            Some(tail) => unsafe { (*(*tail).waiting()).next = op },
+            Some(tail) => unsafe { (*tail).next.set(op) },
             None => list.head = Some(op),
         }
     }
@@ -116,11 +112,7 @@ impl Waiters {
         let list = self.fds.entry(fd).or_default().list(direction);
         let next = list.head.replace(op);
         // SAFETY: by this function's contract.
-        unsafe {
-            let waiting = (*op).waiting();
-            (*waiting).list = Some((fd, direction));
-            (*waiting).next = next.unwrap_or(std::ptr::null());
-        }
+        unsafe { link(op, fd, direction, next) };
         if next.is_none() {
             list.tail = Some(op);
         }
@@ -137,10 +129,11 @@ impl Waiters {
     ///
     /// # Safety
     ///
-    /// `op` has its `waiting` initialised, and stays in place during the call.
+    /// `op` stays in place during the call.
     pub(crate) unsafe fn remove(&mut self, op: *const Op) -> bool {
         // SAFETY: by this function's contract.
-        let Some((fd, direction)) = (unsafe { (*(*op).waiting()).list }) else {
+        let (fd, list) = unsafe { ((*op).list_fd.get(), (*op).list.get()) };
+        let Some(direction) = list else {
             return false;
         };
         let before = self
@@ -160,15 +153,14 @@ impl Waiters {
         let list = queue.list(direction);
         // SAFETY: an operation in the list is still alive.
         let next = unsafe {
-            let waiting = (*op).waiting();
-            (*waiting).list = None;
-            (*waiting).next
+            (*op).list.set(None);
+            (*op).next.get()
         };
         let next = (!next.is_null()).then_some(next);
         match before {
             // SAFETY: as above.
             Some(before) => unsafe {
-                (*(*before).waiting()).next = next.unwrap_or(std::ptr::null());
+                (*before).next.set(next.unwrap_or(std::ptr::null()));
             },
             None => list.head = next,
         }
@@ -212,6 +204,19 @@ impl Waiters {
         queue.armed |= wanted;
         Some(queue.armed)
     }
+}
+
+/// Notes in `op` the list that it is in, and the next one there.
+///
+/// # Safety
+///
+/// `op` is in place.
+unsafe fn link(op: *const Op, fd: i32, direction: Interest, next: Option<*const Op>) {
+    // SAFETY: by this function's contract.
+    let op = unsafe { &*op };
+    op.list_fd.set(fd);
+    op.list.set(Some(direction));
+    op.next.set(next.unwrap_or(std::ptr::null()));
 }
 
 /// Hashes descriptors, which are small numbers, over the table.

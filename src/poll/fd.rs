@@ -13,16 +13,18 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use super::limit::MovableDeadline;
+pub(crate) use super::limit::Direction;
+use super::limit::{Limits, Made, MovableDeadline};
 use super::op::{self, Deadline};
 use super::sim_socket::{self, SimSocket};
 use super::waits::Waits;
 use crate::bubble;
-use crate::g::header::GRef;
+use crate::g::header::{GRef, Header};
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,20 +41,12 @@ use crate::sys::{file, socket};
 struct Shared {
     read: DirectionState,
     write: DirectionState,
-    /// The last receive left data in the socket. Ordering: relaxed, a hint.
-    maybe_readable: AtomicBool,
-    /// The number of receives of a stream that waited, up to [`POLL_AFTER_WAITS`], from which on the
-    /// stream may have a multishot poll; or [`NO_POLL`]. Ordering: relaxed, a hint.
-    n_waits: AtomicU8,
     multishot_poll: OnceLock<Arc<MultishotPoll>>,
     /// The number of bytes that the last receive of a stream with a multishot poll left. Ordering: relaxed, a
     /// hint.
     left: AtomicU32,
     /// `O_NONBLOCK` was requested: calls make one attempt. Ordering: relaxed, a setting.
     nonblocking: AtomicBool,
-    /// Sends are system calls, also those that wait ([`socket::reads_before_it_fails`]). Ordering:
-    /// relaxed; set before the socket is shared.
-    sends_by_calls: AtomicBool,
     /// Set for a listener that an accept has put into non-blocking mode: its cookie, which
     /// is also in [`MADE`], if the kernel has cookies.
     made_nonblocking: OnceLock<Option<u64>>,
@@ -62,7 +56,7 @@ struct Shared {
     /// setting.
     has_own_timeouts: AtomicBool,
     /// Set in a simulation.
-    sim: Option<SimSocket>,
+    sim: OnceLock<SimSocket>,
 }
 
 /// The number of receives that wait one by one before the stream gets a multishot poll: arming and
@@ -121,27 +115,61 @@ struct DirectionState {
 }
 
 impl DirectionState {
-    fn new() -> DirectionState {
+    fn new(first: Option<NonNull<Header>>) -> DirectionState {
         DirectionState {
             timeout_ns: AtomicU64::new(NEVER),
-            limit: MovableDeadline::new(),
+            limit: MovableDeadline::new(first),
         }
     }
 }
 
-/// A socket.
+impl Limits for Shared {
+    fn new(first: Option<(Direction, NonNull<Header>)>) -> Shared {
+        let first_of = |direction| first.filter(|f| f.0 == direction).map(|f| f.1);
+        Shared {
+            read: DirectionState::new(first_of(Direction::Read)),
+            write: DirectionState::new(first_of(Direction::Write)),
+            multishot_poll: OnceLock::new(),
+            left: AtomicU32::new(0),
+            nonblocking: AtomicBool::new(false),
+            made_nonblocking: OnceLock::new(),
+            mode: Lock::new(Rank::Mode, Mode::default()),
+            has_own_timeouts: AtomicBool::new(false),
+            sim: OnceLock::new(),
+        }
+    }
+
+    fn limit(&self, direction: Direction) -> &MovableDeadline {
+        &self.side(direction).limit
+    }
+}
+
+impl Shared {
+    #[inline]
+    fn side(&self, direction: Direction) -> &DirectionState {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+}
+
+/// A socket. Most have no deadlines, are not cloned, and need no more than this.
 #[derive(Debug)]
 pub(crate) struct Fd {
     fd: OwnedFd,
-    shared: Arc<Shared>,
+    /// The last receive left data in the socket. Ordering: relaxed, a hint.
+    maybe_readable: AtomicBool,
+    /// The number of receives of a stream that waited, up to [`POLL_AFTER_WAITS`], from which on the
+    /// stream may have a multishot poll; or [`NO_POLL`]. Ordering: relaxed, a hint.
+    n_waits: AtomicU8,
+    /// Sends are system calls, also those that wait ([`socket::reads_before_it_fails`]).
+    sends_by_calls: bool,
+    shared: Made<Shared>,
 }
 
-/// A direction of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Read,
-    Write,
-}
+#[cfg(not(any(loom, explore)))]
+const _: () = assert!(size_of::<Fd>() <= 16, "an idle connection pays for it");
 
 impl Direction {
     /// The `poll(2)` events to wait for.
@@ -156,10 +184,8 @@ impl Direction {
 
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Fd {
-        Fd {
-            shared: Fd::shared(sim_socket::of_descriptor(fd.as_fd())),
-            fd,
-        }
+        let sim = sim_socket::of_descriptor(fd.as_fd());
+        Fd::new(fd, sim)
     }
 }
 
@@ -168,15 +194,18 @@ impl From<Fd> for OwnedFd {
         if let Some(sim) = fd.sim_socket() {
             sim.give_away(fd.as_fd());
         }
-        if fd.shared.multishot_poll.get().is_some() {
+        let Some(shared) = fd.shared.get() else {
+            return fd.fd;
+        };
+        if shared.multishot_poll.get().is_some() {
             // The next owner may not expect the control message that comes with each receive.
             let _ = socket::set_says_left(fd.as_fd(), false);
         }
-        if fd.shared.made_nonblocking.get().is_some() && !fd.is_nonblocking() {
+        if shared.made_nonblocking.get().is_some() && !fd.is_nonblocking() {
             // Cannot fail: setting the flag has worked on this descriptor.
             let _ = socket2::SockRef::from(&fd).set_nonblocking(false);
         }
-        if fd.shared.has_own_timeouts.load(Ordering::Relaxed) {
+        if shared.has_own_timeouts.load(Ordering::Relaxed) {
             let socket = socket2::SockRef::from(&fd);
             // The kernel counts in microseconds, and zero means no timeout.
             let whole = |timeout: Duration| timeout.max(Duration::from_micros(1));
@@ -195,27 +224,27 @@ impl AsFd for Fd {
 }
 
 impl Fd {
-    fn shared(sim: Option<SimSocket>) -> Arc<Shared> {
-        Arc::new(Shared {
-            read: DirectionState::new(),
-            write: DirectionState::new(),
+    fn new(fd: OwnedFd, sim: Option<SimSocket>) -> Fd {
+        let shared = Made::<Shared>::nothing();
+        if let Some(sim) = sim {
+            shared.make().sim.get_or_init(|| sim);
+        }
+        Fd {
+            fd,
             maybe_readable: AtomicBool::new(false),
             n_waits: AtomicU8::new(0),
-            multishot_poll: OnceLock::new(),
-            left: AtomicU32::new(0),
-            nonblocking: AtomicBool::new(false),
-            sends_by_calls: AtomicBool::new(false),
-            made_nonblocking: OnceLock::new(),
-            mode: Lock::new(Rank::Mode, Mode::default()),
-            has_own_timeouts: AtomicBool::new(false),
-            sim,
-        })
+            sends_by_calls: false,
+            shared,
+        }
     }
 
     /// The simulated socket behind this descriptor; `None` outside of simulations.
     #[inline]
     pub(crate) fn sim_socket(&self) -> Option<&SimSocket> {
-        self.shared.sim.as_ref()
+        match cfg!(feature = "sim") {
+            true => self.shared.get()?.sim.get(),
+            false => None,
+        }
     }
 
     /// The deadline of a call on the simulated socket that begins now; `None` if it does not wait.
@@ -228,10 +257,7 @@ impl Fd {
 
     /// A connection that a simulated listener has accepted.
     pub(super) fn with_sim_socket(fd: OwnedFd, sim: SimSocket) -> Fd {
-        Fd {
-            fd,
-            shared: Fd::shared(Some(sim)),
-        }
+        Fd::new(fd, Some(sim))
     }
 
     /// Refuses a descriptor from outside in a simulation, unless it is of a socket of its own.
@@ -248,9 +274,8 @@ impl Fd {
 
     /// Takes a new socket that may be for Unix datagrams.
     pub(crate) fn of_any_kind(fd: OwnedFd) -> Fd {
-        let fd = Fd::from(fd);
-        let by_calls = socket::reads_before_it_fails(fd.as_fd());
-        fd.shared.sends_by_calls.store(by_calls, Ordering::Relaxed);
+        let mut fd = Fd::from(fd);
+        fd.sends_by_calls = socket::reads_before_it_fails(fd.as_fd());
         fd
     }
 
@@ -273,7 +298,7 @@ impl Fd {
             let is_in = |cookies| cookie.as_ref().is_ok_and(|c| lock(cookies).contains(c));
             let is_made = is_in(&MADE) || is_in(&SPLICED);
             if !is_made {
-                fd.shared.nonblocking.store(true, Ordering::Relaxed);
+                fd.shared.make().nonblocking.store(true, Ordering::Relaxed);
             } else if socket.is_listener().unwrap_or(false) {
                 fd.note_made_nonblocking();
             }
@@ -361,16 +386,11 @@ impl Fd {
     pub(crate) fn try_clone(&self) -> io::Result<Fd> {
         Ok(Fd {
             fd: self.fd.try_clone()?,
-            shared: Arc::clone(&self.shared),
+            maybe_readable: AtomicBool::new(self.maybe_readable()),
+            n_waits: AtomicU8::new(0),
+            sends_by_calls: self.sends_by_calls,
+            shared: self.shared.share(),
         })
-    }
-
-    #[inline]
-    fn side(&self, direction: Direction) -> &DirectionState {
-        match direction {
-            Direction::Read => &self.shared.read,
-            Direction::Write => &self.shared.write,
-        }
     }
 
     /// Sets a timeout; `InvalidInput` for zero, as `std`.
@@ -382,24 +402,29 @@ impl Fd {
             ));
         }
         self.store_timeout(direction, d);
-        self.shared.has_own_timeouts.store(true, Ordering::Relaxed);
+        self.shared
+            .make()
+            .has_own_timeouts
+            .store(true, Ordering::Relaxed);
         Ok(())
     }
 
     fn store_timeout(&self, direction: Direction, d: Option<Duration>) {
         let ns = d.map_or(NEVER, |d| u64::try_from(d.as_nanos()).unwrap_or(NEVER));
-        self.side(direction).timeout_ns.store(ns, Ordering::Relaxed);
+        let side = self.shared.make().side(direction);
+        side.timeout_ns.store(ns, Ordering::Relaxed);
     }
 
     pub(crate) fn get_timeout(&self, direction: Direction) -> Option<Duration> {
-        let ns = self.side(direction).timeout_ns.load(Ordering::Relaxed);
+        let side = self.shared.get()?.side(direction);
+        let ns = side.timeout_ns.load(Ordering::Relaxed);
         (ns != NEVER).then(|| Duration::from_nanos(ns))
     }
 
     /// Sets the deadline of all calls, including those that are waiting.
     pub(crate) fn set_deadline(&self, direction: Direction, at: Option<Instant>) {
         let at_ns = at.map_or(NEVER, clock::instant_ns);
-        self.side(direction).limit.set(at_ns, |g, wait| {
+        self.shared.make().limit(direction).set(at_ns, |g, wait| {
             // SAFETY: the limit returns the addresses that goroutines registered: slots of the
             // slab.
             let g = unsafe { GRef::from_raw(g) };
@@ -412,15 +437,15 @@ impl Fd {
     #[inline]
     pub(crate) fn deadline(&self, direction: Direction) -> io::Result<Deadline<'_>> {
         current_context::check()?;
-        let side = self.side(direction);
-        let at_ns = match side.timeout_ns.load(Ordering::Relaxed) {
+        let deadline = |at_ns| Deadline::movable(at_ns, &self.shared, direction);
+        let Some(shared) = self.shared.get() else {
+            return Ok(deadline(NEVER));
+        };
+        let side = shared.side(direction);
+        let deadline = deadline(match side.timeout_ns.load(Ordering::Relaxed) {
             NEVER => NEVER,
             ns => clock::now_ns().saturating_add(ns),
-        };
-        let deadline = Deadline {
-            at_ns,
-            limit: Some(&side.limit),
-        };
+        });
         if side.limit.ns() != NEVER && deadline.has_passed() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -429,11 +454,12 @@ impl Fd {
 
     /// Makes calls on this socket and its clones return `WouldBlock` instead of waiting.
     pub(crate) fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        let mode = self.shared.mode.lock();
+        let shared = self.shared.make();
+        let mode = shared.mode.lock();
         self.set_mode(on || mode.n_users > 0)?;
-        let was_on = self.shared.nonblocking.swap(on, Ordering::Relaxed);
+        let was_on = shared.nonblocking.swap(on, Ordering::Relaxed);
         if was_on != on
-            && let Some(&Some(cookie)) = self.shared.made_nonblocking.get()
+            && let Some(&Some(cookie)) = shared.made_nonblocking.get()
         {
             let mut made = lock(&MADE);
             match on {
@@ -446,7 +472,8 @@ impl Fd {
 
     #[inline]
     pub(crate) fn is_nonblocking(&self) -> bool {
-        self.shared.nonblocking.load(Ordering::Relaxed)
+        let shared = self.shared.get();
+        shared.is_some_and(|shared| shared.nonblocking.load(Ordering::Relaxed))
     }
 
     /// Makes an attempt in the mode that was requested, which lasts until the attempt has ended. `None` if
@@ -455,7 +482,7 @@ impl Fd {
         if !self.is_nonblocking() {
             return None;
         }
-        let mut mode = self.shared.mode.lock();
+        let mut mode = self.shared.make().mode.lock();
         // A clone may have ended the mode.
         self.is_nonblocking().then(|| {
             mode.n_users += 1;
@@ -467,12 +494,12 @@ impl Fd {
 
     #[inline]
     pub(super) fn sends_by_calls(&self) -> bool {
-        self.shared.sends_by_calls.load(Ordering::Relaxed)
+        self.sends_by_calls
     }
 
     /// Records that accepts put the listener into non-blocking mode.
     fn note_made_nonblocking(&self) {
-        self.shared.made_nonblocking.get_or_init(|| {
+        self.shared.make().made_nonblocking.get_or_init(|| {
             let cookie = socket2::SockRef::from(self).cookie().ok();
             lock(&MADE).extend(cookie);
             cookie
@@ -483,7 +510,7 @@ impl Fd {
     /// guard is dropped: an attempt would block its thread.
     pub(super) fn accepting(&self) -> NonBlocking<'_> {
         self.note_made_nonblocking();
-        self.shared.mode.lock().n_users += 1;
+        self.shared.make().mode.lock().n_users += 1;
         NonBlocking(self)
     }
 
@@ -497,7 +524,7 @@ impl Fd {
 
     /// Puts the socket into non-blocking mode until the guard is dropped.
     pub(crate) fn splicing(&self) -> io::Result<NonBlocking<'_>> {
-        let mut mode = self.shared.mode.lock();
+        let mut mode = self.shared.make().mode.lock();
         if mode.n_users == 0 {
             let socket = socket2::SockRef::from(self);
             let mut spliced = lock(&SPLICED);
@@ -513,21 +540,19 @@ impl Fd {
 
     #[inline]
     pub(super) fn maybe_readable(&self) -> bool {
-        self.shared.maybe_readable.load(Ordering::Relaxed)
+        self.maybe_readable.load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(super) fn set_maybe_readable(&self, maybe: bool) {
-        self.shared.maybe_readable.store(maybe, Ordering::Relaxed);
+    pub(crate) fn set_maybe_readable(&self, maybe: bool) {
+        self.maybe_readable.store(maybe, Ordering::Relaxed);
     }
 
     /// The multishot poll, if there is one and it is of use.
     #[inline]
     pub(super) fn multishot_poll(&self) -> Option<&Arc<MultishotPoll>> {
-        self.shared
-            .multishot_poll
-            .get()
-            .filter(|poll| !poll.is_over())
+        let poll = self.shared.get()?.multishot_poll.get();
+        poll.filter(|poll| !poll.is_over())
     }
 
     /// As `recv(2)` on a stream with a multishot poll, and returns a lower bound of the bytes left,
@@ -542,7 +567,7 @@ impl Fd {
         buf: *mut u8,
         len: usize,
     ) -> io::Result<(usize, Option<u32>)> {
-        let left = &self.shared.left;
+        let left = &self.shared.make().left;
         let known = left.load(Ordering::Relaxed);
         if known as usize <= len {
             // SAFETY: by this function's contract.
@@ -561,9 +586,9 @@ impl Fd {
     /// Counts a receive of a stream that waited by itself.
     #[inline]
     pub(super) fn note_waited(&self) {
-        let n = self.shared.n_waits.load(Ordering::Relaxed);
+        let n = self.n_waits.load(Ordering::Relaxed);
         if n < POLL_AFTER_WAITS {
-            self.shared.n_waits.store(n + 1, Ordering::Relaxed);
+            self.n_waits.store(n + 1, Ordering::Relaxed);
         } else if n == POLL_AFTER_WAITS && !op::is_epoll_here() {
             self.make_multishot_poll();
         }
@@ -576,10 +601,11 @@ impl Fd {
     fn make_multishot_poll(&self) {
         if socket::set_says_left(self.as_fd(), true).is_ok() {
             self.shared
+                .make()
                 .multishot_poll
                 .get_or_init(|| Arc::new(MultishotPoll::new()));
         }
-        self.shared.n_waits.store(NO_POLL, Ordering::Relaxed);
+        self.n_waits.store(NO_POLL, Ordering::Relaxed);
     }
 
     /// Makes a call on a plain thread: polls until the deadline, and attempts.
@@ -610,7 +636,7 @@ impl Drop for NonBlocking<'_> {
             mode,
             made_nonblocking,
             ..
-        } = &*self.0.shared;
+        } = self.0.shared.make();
         let mut mode = mode.lock();
         mode.n_users -= 1;
         if mode.n_users == 0 {

@@ -16,13 +16,27 @@
 //! another status, came before the goroutine's step 3, which then reads the new deadline. The
 //! second check of the registration makes sure that n is a wait under this deadline: a goroutine
 //! that has left the deadline has left every wait that was seen before.
+//!
+//! Most descriptors never get a deadline. So it is made, with all else that handles share, when it is
+//! first needed ([`Made`]). Until then one word holds the goroutine that waits alone:
+//!
+//! | goroutine                            | who makes it                           |
+//! |--------------------------------------|----------------------------------------|
+//! | 1. word: nobody → the goroutine      | 1. word: nobody → it, or               |
+//! | 2. status = Waiting(n)               |    the goroutine → it, with the        |
+//! | 3. word: is it made? then the        |    goroutine registered                |
+//! |    deadline, as above                | 2. as the mover above                  |
+//! | 4. word: the goroutine → nobody; if  |                                        |
+//! |    it is made, leave it there        |                                        |
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use crate::g::header::{GRef, Header};
 use crate::g::status::{Reason, Status, WaitId};
 use crate::lock::{Lock, Rank};
+use crate::loom::native::Arc;
 use crate::loom::{AtomicPtr, AtomicU64, Ordering, after_seq_cst};
 use crate::sys::clock::{self, NEVER};
 use crate::util::fmt_as::debug_fields;
@@ -69,10 +83,11 @@ pub(crate) struct MovableDeadline<W = Header> {
 debug_fields!([W] MovableDeadline<W>, |this| at_ns: this.at_ns, ..);
 
 impl<W: HasStatus> MovableDeadline<W> {
-    pub(crate) fn new() -> MovableDeadline<W> {
+    /// With a goroutine that is registered already.
+    pub(crate) fn new(first: Option<NonNull<W>>) -> MovableDeadline<W> {
         MovableDeadline {
             at_ns: AtomicU64::new(NEVER),
-            first: AtomicPtr::new(ptr::null_mut()),
+            first: AtomicPtr::new(first.map_or(ptr::null_mut(), NonNull::as_ptr)),
             others: Lock::new(Rank::Waiters, Vec::new()),
         }
     }
@@ -82,13 +97,9 @@ impl<W: HasStatus> MovableDeadline<W> {
         self.at_ns.load(Ordering::SeqCst)
     }
 
-    /// Registers a goroutine as waiting, until the guard is dropped.
-    ///
-    /// # Safety
-    ///
-    /// `who` is the calling goroutine, in a slot that is never unmapped.
+    /// Registers a goroutine as waiting, until it [leaves](MovableDeadline::leave).
     #[inline]
-    pub(crate) unsafe fn enter(&self, who: NonNull<W>) -> DeadlineWait<'_, W> {
+    fn enter(&self, who: NonNull<W>) {
         let took = self.first.compare_exchange(
             ptr::null_mut(),
             who.as_ptr(),
@@ -99,7 +110,15 @@ impl<W: HasStatus> MovableDeadline<W> {
             self.others.lock().push(Name(who));
         }
         after_seq_cst();
-        DeadlineWait { limit: self, who }
+    }
+
+    #[inline]
+    fn leave(&self, who: NonNull<W>) {
+        if self.first.load(Ordering::Relaxed) == who.as_ptr() {
+            self.first.store(ptr::null_mut(), Ordering::Release);
+        } else {
+            self.leave_others(who);
+        }
     }
 
     #[cold]
@@ -144,23 +163,198 @@ impl<W: HasStatus> MovableDeadline<W> {
     }
 }
 
-/// Registers a goroutine as waiting while it exists.
-#[derive(Debug)]
-pub(crate) struct DeadlineWait<'a, W: HasStatus = Header> {
-    limit: &'a MovableDeadline<W>,
-    who: NonNull<W>,
+/// One of the two deadlines of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
 }
 
-impl<W: HasStatus> Drop for DeadlineWait<'_, W> {
-    #[inline]
-    fn drop(&mut self) {
-        let first = &self.limit.first;
-        if first.load(Ordering::Relaxed) == self.who.as_ptr() {
-            first.store(ptr::null_mut(), Ordering::Release);
-        } else {
-            self.limit.leave_others(self.who);
+/// The part of a [`Made`] that is made when it is needed.
+pub(crate) trait Limits<W = Header> {
+    /// With a goroutine that is registered already, in this direction.
+    fn new(first: Option<(Direction, NonNull<W>)>) -> Self;
+
+    fn limit(&self, direction: Direction) -> &MovableDeadline<W>;
+}
+
+/// The deadlines of a descriptor, and what else its handles share: made when it is first needed.
+pub(crate) struct Made<S: Limits<W>, W: HasStatus = Header> {
+    /// Nobody (null); the only waiting goroutine, with [`READS`] or [`WRITES`]; or what was made, which stays.
+    /// Ordering: sequentially consistent, as the table says; who leaves releases, as in [`MovableDeadline`].
+    word: AtomicPtr<W>,
+    made: PhantomData<Arc<S>>,
+}
+
+const READS: usize = 1;
+const WRITES: usize = 2;
+
+debug_fields!([S: Limits<W>, W: HasStatus] Made<S, W>, |this| is_made: this.get().is_some());
+
+// SAFETY: it holds an `Arc<S>`. Headers of goroutines are type-stable and shared by all threads.
+unsafe impl<S: Limits<W> + Send + Sync, W: HasStatus> Send for Made<S, W> {}
+// SAFETY: as for Send.
+unsafe impl<S: Limits<W> + Send + Sync, W: HasStatus> Sync for Made<S, W> {}
+
+impl<S: Limits<W>, W: HasStatus> Made<S, W> {
+    pub(crate) fn nothing() -> Made<S, W> {
+        Made::of_word(ptr::null_mut())
+    }
+
+    fn of_word(word: *mut W) -> Made<S, W> {
+        const { assert!(align_of::<W>() > (READS | WRITES) && align_of::<S>() > (READS | WRITES)) };
+        Made {
+            word: AtomicPtr::new(word),
+            made: PhantomData,
         }
     }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&S> {
+        let made = Self::made_in(self.word.load(Ordering::SeqCst));
+        // SAFETY: this holds a reference to it from then on.
+        made.map(|made| unsafe { &*made })
+    }
+
+    #[inline]
+    fn made_in(word: *mut W) -> Option<*const S> {
+        let is_made = !word.is_null() && word.addr() & (READS | WRITES) == 0;
+        is_made.then_some(word.cast_const().cast())
+    }
+
+    /// Makes it, if it is not made.
+    pub(crate) fn make(&self) -> &S {
+        let mut word = self.word.load(Ordering::SeqCst);
+        loop {
+            if let Some(made) = Self::made_in(word) {
+                // SAFETY: as in `get`.
+                return unsafe { &*made };
+            }
+            let direction = match word.addr() & READS {
+                0 => Direction::Write,
+                _ => Direction::Read,
+            };
+            let who = word.map_addr(|at| at & !(READS | WRITES));
+            let first = NonNull::new(who).map(|who| (direction, who));
+            let made = Arc::into_raw(Arc::new(S::new(first)));
+            let new = made.cast_mut().cast();
+            match self
+                .word
+                .compare_exchange(word, new, Ordering::SeqCst, Ordering::SeqCst)
+            {
+                // SAFETY: as in `get`.
+                Ok(_) => return unsafe { &*made },
+                Err(now) => {
+                    word = now;
+                    // SAFETY: nobody else has it.
+                    drop(unsafe { Arc::from_raw(made) });
+                }
+            }
+        }
+    }
+
+    /// Another handle of the same descriptor.
+    pub(crate) fn share(&self) -> Made<S, W> {
+        let made = ptr::from_ref(self.make());
+        // SAFETY: this holds a reference to it, and the other one holds the one that is added.
+        unsafe { Arc::increment_strong_count(made) };
+        Made::of_word(made.cast_mut().cast())
+    }
+
+    #[inline]
+    fn ns(&self, direction: Direction) -> u64 {
+        self.get().map_or(NEVER, |made| made.limit(direction).ns())
+    }
+
+    /// Registers a goroutine as waiting, in a slot that is never unmapped, until it leaves.
+    #[inline]
+    fn enter(&self, direction: Direction, who: NonNull<W>) {
+        let alone = alone(direction, who);
+        let took =
+            self.word
+                .compare_exchange(ptr::null_mut(), alone, Ordering::SeqCst, Ordering::Relaxed);
+        if took.is_err() {
+            self.make().limit(direction).enter(who);
+        }
+        after_seq_cst();
+    }
+
+    #[inline]
+    fn leave(&self, direction: Direction, who: NonNull<W>) {
+        let left = self.word.compare_exchange(
+            alone(direction, who),
+            ptr::null_mut(),
+            Ordering::Release,
+            Ordering::Acquire,
+        );
+        if let Err(word) = left
+            && let Some(made) = Self::made_in(word)
+        {
+            // SAFETY: as in `get`.
+            unsafe { &*made }.limit(direction).leave(who);
+        }
+    }
+}
+
+/// The word while `who` waits alone.
+#[inline]
+fn alone<W>(direction: Direction, who: NonNull<W>) -> *mut W {
+    let tag = match direction {
+        Direction::Read => READS,
+        Direction::Write => WRITES,
+    };
+    who.as_ptr().map_addr(|at| at | tag)
+}
+
+impl<S: Limits<W>, W: HasStatus> Drop for Made<S, W> {
+    fn drop(&mut self) {
+        if let Some(made) = self.get() {
+            // SAFETY: this holds a reference to it, which ends here.
+            drop(unsafe { Arc::from_raw(ptr::from_ref(made)) });
+        }
+    }
+}
+
+/// A [`Made`] without its type.
+trait Deadlines: std::fmt::Debug {
+    fn ns(&self, direction: Direction) -> u64;
+    fn enter(&self, direction: Direction, who: NonNull<Header>);
+    fn leave(&self, direction: Direction, who: NonNull<Header>);
+}
+
+impl<S: Limits> Deadlines for Made<S> {
+    fn ns(&self, direction: Direction) -> u64 {
+        self.ns(direction)
+    }
+
+    fn enter(&self, direction: Direction, who: NonNull<Header>) {
+        self.enter(direction, who);
+    }
+
+    fn leave(&self, direction: Direction, who: NonNull<Header>) {
+        self.leave(direction, who);
+    }
+}
+
+/// Registers a goroutine as waiting while it exists.
+#[derive(Debug)]
+pub(crate) struct DeadlineWait<'a> {
+    limit: Movable<'a>,
+    who: NonNull<Header>,
+}
+
+impl Drop for DeadlineWait<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.limit.of.leave(self.limit.direction, self.who);
+    }
+}
+
+/// A deadline of a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Movable<'a> {
+    of: &'a dyn Deadlines,
+    direction: Direction,
 }
 
 /// The time limit of an operation.
@@ -169,18 +363,32 @@ pub(crate) struct Deadline<'a> {
     /// The deadline of this call; `NEVER` for none.
     pub(crate) at_ns: u64,
     /// The deadline of the descriptor, which may be moved meanwhile.
-    pub(crate) limit: Option<&'a MovableDeadline>,
+    limit: Option<Movable<'a>>,
 }
 
 impl<'a> Deadline<'a> {
+    /// The deadline of a call, and that of its descriptor.
+    #[inline]
+    pub(crate) fn movable<S: Limits>(
+        at_ns: u64,
+        of: &'a Made<S>,
+        direction: Direction,
+    ) -> Deadline<'a> {
+        Deadline {
+            at_ns,
+            limit: Some(Movable { of, direction }),
+        }
+    }
+
     /// Registers the calling goroutine `g` as waiting until the guard is dropped, so that a change
     /// of the deadline reaches it.
     #[inline]
     pub(super) fn enter(self, g: GRef) -> Option<DeadlineWait<'a>> {
-        // SAFETY: the G is the calling goroutine, which drops the guard when it returns or unwinds,
-        // and slots are never unmapped.
-        let enter = |limit: &'a MovableDeadline| unsafe { limit.enter(NonNull::from(&*g)) };
-        self.limit.map(enter)
+        self.limit.map(|limit| {
+            let who = NonNull::from(&*g);
+            limit.of.enter(limit.direction, who);
+            DeadlineWait { limit, who }
+        })
     }
 
     /// A deadline that does not move; `NEVER` for none.
@@ -191,8 +399,9 @@ impl<'a> Deadline<'a> {
     /// The current value; `NEVER` for none.
     #[inline]
     pub(crate) fn ns(self) -> u64 {
-        self.limit
-            .map_or(self.at_ns, |limit| limit.ns().min(self.at_ns))
+        self.limit.map_or(self.at_ns, |limit| {
+            limit.of.ns(limit.direction).min(self.at_ns)
+        })
     }
 
     #[inline]
@@ -231,14 +440,10 @@ mod tests {
 
     #[test]
     fn everyone_who_waits_is_ended_when_the_deadline_comes_forward() {
-        let limit = MovableDeadline::new();
+        let limit = MovableDeadline::new(None);
         let gs: Vec<_> = (0..4).map(|_| running_g()).collect();
         let names: Vec<_> = gs.iter().map(|g| NonNull::from(&**g)).collect();
-        // SAFETY: slots are never unmapped.
-        let mut waiting: Vec<_> = names
-            .iter()
-            .map(|&name| unsafe { limit.enter(name) })
-            .collect();
+        names.iter().for_each(|&name| limit.enter(name));
         // The first and the third wait for an operation, the second for something else.
         let first = gs[0].status.set_waiting(Reason::Io, 0);
         let _ = gs[1].status.set_waiting(Reason::Sleep, 0);
@@ -254,15 +459,14 @@ mod tests {
         assert_eq!(ended_by(&limit, NEVER), []);
         // The last one begins to wait.
         let fourth = gs[3].status.set_waiting(Reason::Io, 0);
-        drop(waiting.drain(..3));
+        names[..3].iter().for_each(|&name| limit.leave(name));
         assert_eq!(ended_by(&limit, 50), [(names[3], fourth)]);
-        waiting.clear();
+        limit.leave(names[3]);
         assert_eq!(ended_by(&limit, 0), []);
         // The first entry is free again.
-        // SAFETY: as above.
-        let again = unsafe { limit.enter(names[2]) };
+        limit.enter(names[2]);
         assert_eq!(limit.first.load(Ordering::SeqCst), names[2].as_ptr());
-        drop(again);
+        limit.leave(names[2]);
         assert!(limit.others.lock().is_empty());
     }
 
@@ -289,7 +493,7 @@ mod tests {
     fn a_wait_that_is_not_under_the_deadline_is_left_alone() {
         // The first goroutine, and another.
         for n_before in [0, 1] {
-            let limit: &MovableDeadline<Leaver> = Box::leak(Box::new(MovableDeadline::new()));
+            let limit: &MovableDeadline<Leaver> = Box::leak(Box::new(MovableDeadline::new(None)));
             let leavers: Vec<_> = (0..=n_before)
                 .map(|_| Leaver {
                     status: Status::running(),
@@ -307,5 +511,56 @@ mod tests {
             limit.set(7, |_, _| panic!("this wait is not under the deadline"));
             drop(before);
         }
+    }
+
+    struct Both([MovableDeadline; 2]);
+
+    impl Limits for Both {
+        fn new(first: Option<(Direction, NonNull<Header>)>) -> Both {
+            Both([Direction::Read, Direction::Write].map(|direction| {
+                MovableDeadline::new(first.filter(|f| f.0 == direction).map(|f| f.1))
+            }))
+        }
+
+        fn limit(&self, direction: Direction) -> &MovableDeadline {
+            &self.0[direction as usize]
+        }
+    }
+
+    #[test]
+    fn one_that_waits_alone_is_found_when_the_deadline_is_made() {
+        use Direction::{Read, Write};
+        let (g, other) = (running_g(), running_g());
+        let names = [&g, &other].map(|g| NonNull::from(&**g));
+        for direction in [Read, Write] {
+            let made = Made::<Both>::nothing();
+            made.enter(direction, names[0]);
+            assert!(made.get().is_none());
+            assert_eq!(made.ns(direction), NEVER);
+            let wait = g.status.set_waiting(Reason::Io, 0);
+            let limit = made.make().limit(direction);
+            assert_eq!(ended_by(limit, 7), [(names[0], wait)]);
+            assert_eq!(made.share().ns(direction), 7);
+            made.leave(direction, names[0]);
+            assert!(limit.first.load(Ordering::SeqCst).is_null());
+            assert!(g.status.wake(wait));
+            g.status.set_running();
+        }
+        // Of two, both are found.
+        let made = Made::<Both>::nothing();
+        made.enter(Read, names[0]);
+        made.leave(Read, names[0]);
+        assert!(made.word.load(Ordering::SeqCst).is_null());
+        made.enter(Read, names[0]);
+        made.enter(Write, names[1]);
+        let waits = [&g, &other].map(|g| g.status.set_waiting(Reason::Io, 0));
+        assert_eq!(ended_by(made.make().limit(Read), 7), [(names[0], waits[0])]);
+        assert_eq!(
+            ended_by(made.make().limit(Write), 7),
+            [(names[1], waits[1])]
+        );
+        made.leave(Read, names[0]);
+        made.leave(Write, names[1]);
+        assert_eq!(ended_by(made.make().limit(Read), 1), []);
     }
 }

@@ -175,7 +175,7 @@ pub(crate) unsafe fn run_until(
     loop {
         points::cancel_point()?;
         check(g)?;
-        // SAFETY: by this function's contract.
+        // SAFETY: by this function's contract. The request lies in this frame.
         let ended = park_for(g, deadline, |op, wait, m| unsafe {
             start_request(m, &request, op, wait)
         });
@@ -246,14 +246,14 @@ fn lacks_kernel_threads() -> bool {
 ///
 /// # Safety
 ///
-/// As [`run`], until the operation has completed.
+/// As [`run`], until the operation has completed. The request stays in place until then, but for a poll.
 #[inline(always)]
 pub(super) unsafe fn start_request(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> {
     let p = m.p();
     let mut ready = GList::new();
     // SAFETY:
     // - the M in a commit holds the P.
-    // - the goroutine is parked until the completion, so the operation and what the request points
+    // - the goroutine is parked until the completion, so the operation, the request and what that points
     //   at (this function's contract) stay valid.
     unsafe {
         p.poller
@@ -298,7 +298,7 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
     loop {
         points::cancel_point()?;
         check(g)?;
-        // SAFETY: by this function's contract.
+        // SAFETY: by this function's contract. The request lies in this frame.
         let ended = park_for(g, Deadline::at(NEVER), |op, wait, m| unsafe {
             start_request(m, &nothing, op, wait)
         });
@@ -565,7 +565,8 @@ pub(super) unsafe fn wait_for_event(
         points::cancel_point()?;
         check(g)?;
         let ended = park_for(g, deadline, |op, _, m| {
-            op.set_request(receive);
+            // SAFETY: it stays in this frame until the goroutine runs again.
+            unsafe { op.set_request(&receive) };
             register(m, op, fd, poll)
         });
         match (ended.result, ended.seen) {

@@ -345,10 +345,8 @@ impl Fd {
         let mut waits = Waits::new(libc::POLLOUT, deadline);
         loop {
             if let Some(fd) = polled.filter(is_full) {
-                let soon = Deadline {
-                    at_ns: deadline.at_ns.min(clock::now_ns() + LOOK_AGAIN_NS),
-                    ..deadline
-                };
+                let mut soon = deadline;
+                soon.at_ns = soon.at_ns.min(clock::now_ns() + LOOK_AGAIN_NS);
                 match ready::wait_until(fd, libc::POLLOUT, soon) {
                     Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
                     _ => {}

@@ -133,6 +133,14 @@ impl WaitCtx<'_> {
         WaitCtx { section, g }
     }
 
+    /// That of a commit, whose M holds its P.
+    pub(crate) fn of_commit<'a>() -> WaitCtx<'a> {
+        WaitCtx {
+            section: None,
+            g: None,
+        }
+    }
+
     /// Waits until a taker chooses one of the waiter's nodes, or until the deadline. Returns the
     /// tag of the chosen node, or `None`.
     ///
@@ -257,12 +265,32 @@ impl Waiter {
     /// A waiter for the goroutine or thread of `ctx`.
     #[inline]
     pub(crate) fn new(ctx: &WaitCtx<'_>) -> Waiter {
+        Waiter::of_kind(ctx.g.map_or(WaiterKind::Thread, WaiterKind::Goroutine))
+    }
+
+    /// A waiter for a goroutine that is to wait without a stack.
+    pub(crate) fn of(g: GRef) -> Waiter {
+        Waiter::of_kind(WaiterKind::Goroutine(g))
+    }
+
+    #[inline(always)]
+    fn of_kind(who: WaiterKind) -> Waiter {
         Waiter {
-            who: ctx.g.map_or(WaiterKind::Thread, WaiterKind::Goroutine),
+            who,
             wait: Cell::new(WaitId::default()),
             chosen: AtomicU64::new(NOTHING_CHOSEN),
             word: AtomicU32::new(WAITING),
         }
+    }
+
+    /// Binds it to its wait, in the commit, before its nodes are in a queue.
+    pub(crate) fn bind(&self, wait: WaitId) {
+        self.wait.set(wait);
+    }
+
+    /// Whether a taker has ended its wait.
+    pub(crate) fn was_taken(&self) -> bool {
+        self.chosen().is_some()
     }
 
     #[inline]

@@ -8,21 +8,28 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use super::goroutine::{JoinHandle, spawn_at};
+use crate::channel::{Receivable, Receiver};
 use crate::context::Context;
 use crate::g::header::{GRef, OffStack, Step, Steps};
-use crate::poll::off_stack::{OffStackWait, Source, Until};
+use crate::poll::off_stack::{Done, Event, OffStackWait, Ready, Source, Time};
 use crate::sys::clock::{self, NEVER};
 
-/// The event for which [`spawn_when`] waits: a descriptor is ready, a time has come, or a context is done.
+/// The event for which [`spawn_when`] waits: a descriptor is ready, a message has come, a time has come, or a context is
+/// done.
 ///
 /// A descriptor is owned until it is ready, and then handed to the function. It may be anything that
 /// `poll(2)` supports; several goroutines may wait for the clones of an `Arc` of one.
 #[must_use = "it is waited for by `spawn_when`"]
 pub struct When<T> {
     source: T,
-    until: Until,
-    deadline_ns: u64,
-    context: Option<Source>,
+    wait: Pin<Box<OffStackWait<dyn Event>>>,
+}
+
+impl<T> When<T> {
+    fn new(source: T, event: impl Event + 'static, at_ns: u64, context: Option<Source>) -> When<T> {
+        let wait = OffStackWait::new(event, at_ns, context);
+        When { source, wait }
+    }
 }
 
 impl<T: AsFd> When<T> {
@@ -33,7 +40,8 @@ impl<T: AsFd> When<T> {
     ///
     /// See [`spawn_when`].
     pub fn readable(fd: T) -> When<T> {
-        When::ready(fd, libc::POLLIN)
+        let event = Ready::new(&fd, libc::POLLIN);
+        When::new(fd, event, NEVER, None)
     }
 
     /// A write to the descriptor would not block: there is room, or an error is pending.
@@ -42,16 +50,40 @@ impl<T: AsFd> When<T> {
     ///
     /// See [`spawn_when`].
     pub fn writable(fd: T) -> When<T> {
-        When::ready(fd, libc::POLLOUT)
+        let event = Ready::new(&fd, libc::POLLOUT);
+        When::new(fd, event, NEVER, None)
     }
+}
 
-    fn ready(fd: T, events: i16) -> When<T> {
-        When {
-            until: Until::ready(&fd, events),
-            source: fd,
-            deadline_ns: NEVER,
-            context: None,
-        }
+impl<T: Send + 'static> When<Receiver<T>> {
+    /// A receive from the channel would not wait: there is a message, or the channel is disconnected.
+    ///
+    /// A message begins all goroutines that wait for one so, as it ends all calls of
+    /// [`Select::ready`](crate::channel::Select::ready): one receives it, and others find none if they
+    /// [`try_recv`](Receiver::try_recv). A channel of its own for each goroutine has no such crowd.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::unbounded;
+    /// use windlass::task::{When, spawn_when};
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let (s, r) = unbounded();
+    ///     let doubled = spawn_when(When::receivable(r), |r, ready| {
+    ///         ready.unwrap();
+    ///         r.recv().map(|n: u32| n * 2)
+    ///     });
+    ///     s.send(21).unwrap();
+    ///     assert_eq!(doubled.join().unwrap(), Ok(42));
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn receivable(receiver: Receiver<T>) -> When<Receiver<T>> {
+        let event = Receivable::new(receiver.clone());
+        When::new(receiver, event, NEVER, None)
     }
 }
 
@@ -62,12 +94,7 @@ impl When<()> {
     ///
     /// See [`spawn_when`].
     pub fn at(time: impl Into<Instant>) -> When<()> {
-        When {
-            source: (),
-            until: Until::Time,
-            deadline_ns: clock::instant_ns(time.into()),
-            context: None,
-        }
+        When::new((), Time, clock::instant_ns(time.into()), None)
     }
 
     /// The context is done.
@@ -76,12 +103,7 @@ impl When<()> {
     ///
     /// See [`spawn_when`].
     pub fn done(ctx: &Context) -> When<()> {
-        When {
-            source: (),
-            until: Until::Done,
-            deadline_ns: NEVER,
-            context: ctx.source(),
-        }
+        When::new((), Done, NEVER, ctx.source())
     }
 }
 
@@ -89,13 +111,15 @@ impl<T> When<T> {
     /// Ends the wait at `deadline` at the latest: the function is then called with an error of kind
     /// `TimedOut`. The earliest counts. For a time, that is the time itself.
     pub fn or_at(mut self, deadline: impl Into<Instant>) -> When<T> {
-        self.deadline_ns = self.deadline_ns.min(clock::instant_ns(deadline.into()));
+        self.wait
+            .as_mut()
+            .shorten(clock::instant_ns(deadline.into()));
         self
     }
 
     /// As [`or_at`](When::or_at), `timeout` from now on.
     pub fn or_after(mut self, timeout: Duration) -> When<T> {
-        self.deadline_ns = self.deadline_ns.min(clock::deadline_ns(timeout));
+        self.wait.as_mut().shorten(clock::deadline_ns(timeout));
         self
     }
 
@@ -103,21 +127,21 @@ impl<T> When<T> {
     /// called with that [error](crate::context::Error), unless this is what the goroutine waits for. It does
     /// not run in the context.
     pub fn or_done(mut self, ctx: &Context) -> When<T> {
-        self.context = ctx.source();
+        self.wait.as_mut().set_source(ctx.source());
         self
     }
 }
 
 impl<T> fmt::Debug for When<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("When").field(&self.until).finish()
+        f.debug_tuple("When").field(&self.wait).finish()
     }
 }
 
 /// Spawns a goroutine that calls `f` when something has come, and returns its join handle.
 ///
-/// Until then the goroutine has no stack, and costs some 500 bytes besides what it owns; a parked one costs at
-/// least a page more. It begins as others do, on the runtime of the caller. `f` gets the descriptor, `()` if
+/// Until then the goroutine has no stack, and costs some 400 bytes besides what it owns; a parked one costs at
+/// least a page more. It begins as others do, on the runtime of the caller. `f` gets the descriptor or receiver, `()` if
 /// there is none, and an error if the wait has ended in another way: then the descriptor is not ready.
 ///
 /// A wait that has no end leaves the goroutine to the end of the run, which drops `f` and the descriptor.
@@ -180,13 +204,12 @@ where
     F: FnOnce(T, io::Result<()>) -> R + Send + 'static,
     R: Send + 'static,
 {
-    let wait = OffStackWait::new(when.until, when.deadline_ns, when.context);
-    let later = Later(Some((wait, when.source, f)));
+    let later = Later(Some((when.wait, when.source, f)));
     spawn_at(Steps(later), Location::caller())
 }
 
 /// A function that is called after a wait, with what it owns; `None` from then on.
-struct Later<T, F>(Option<(Pin<Box<OffStackWait>>, T, F)>);
+struct Later<T, F>(Option<(Pin<Box<OffStackWait<dyn Event>>>, T, F)>);
 
 // Nothing in it is pinned but what the box holds.
 impl<T, F> Unpin for Later<T, F> {}

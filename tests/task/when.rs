@@ -9,6 +9,7 @@ use crate::util::{
     Census, child_case, child_passes, hang_guard, is_simulated, much, resident_bytes, run, runtime,
     wait_until,
 };
+use windlass::channel::{Receiver, after, bounded, tick, unbounded};
 use windlass::context::{self, Context};
 use windlass::debug::State;
 use windlass::io::{PipeReader, pipe};
@@ -24,6 +25,12 @@ fn read_byte(mut from: impl Read, ready: io::Result<()>) -> io::Result<u8> {
     ready?;
     from.read_exact(&mut byte)?;
     Ok(byte[0])
+}
+
+/// Takes the message that has come; `None` if the channel is disconnected.
+fn receive<T>(r: Receiver<T>, ready: io::Result<()>) -> Option<T> {
+    ready.unwrap();
+    r.recv().ok()
 }
 
 /// How many goroutines wait without a stack.
@@ -90,6 +97,95 @@ fn begins_when_the_descriptor_is_writable() {
 }
 
 #[test]
+fn begins_when_a_message_is_in_the_channel() {
+    run(2, || {
+        let (s, r) = unbounded();
+        let late = spawn_when(When::receivable(r.clone()), receive);
+        yield_now();
+        assert!(!late.is_finished());
+        s.send(1).unwrap();
+        assert_eq!(late.join().unwrap(), Some(1));
+        s.send(2).unwrap();
+        let at_once = spawn_when(When::receivable(r.clone()), receive);
+        assert_eq!(at_once.join().unwrap(), Some(2));
+        let soon = When::receivable(r.clone()).or_after(Duration::from_millis(1));
+        let error = spawn_when(soon, |_, ready| ready.unwrap_err());
+        assert_eq!(error.join().unwrap().kind(), ErrorKind::TimedOut);
+        s.send(3).unwrap();
+        let had_come = When::receivable(r.clone()).or_after(Duration::ZERO);
+        assert_eq!(spawn_when(had_come, receive).join().unwrap(), Some(3));
+        let (ctx, canceller) = Context::background().with_cancel();
+        let cut = When::receivable(r.clone()).or_done(&ctx);
+        let cut = spawn_when(cut, |_, ready| ready.unwrap_err());
+        yield_now();
+        canceller.cancel();
+        assert_eq!(why(&cut.join().unwrap()), Some(&context::Error::Cancelled));
+        let closed = spawn_when(When::receivable(r), receive);
+        yield_now();
+        drop(s);
+        assert_eq!(closed.join().unwrap(), None);
+    });
+}
+
+#[test]
+fn begins_when_a_sender_waits_or_the_clock_gives_a_message() {
+    run(2, || {
+        let (s, r) = bounded(0);
+        let waiter = spawn_when(When::receivable(r), receive);
+        yield_now();
+        s.send(1).unwrap();
+        assert_eq!(waiter.join().unwrap(), Some(1));
+        let begun = Instant::now();
+        for r in [
+            after(Duration::from_millis(3)),
+            tick(Duration::from_millis(3)),
+        ] {
+            let waiter = spawn_when(When::receivable(r), |r, ready| {
+                ready.map(|()| r.try_recv().is_ok()).unwrap()
+            });
+            assert!(waiter.join().unwrap());
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(6));
+        let (ctx, canceller) = Context::background().with_cancel();
+        let done = spawn_when(When::receivable(ctx.done().clone()), |_, ready| {
+            ready.is_ok()
+        });
+        yield_now();
+        canceller.cancel();
+        assert!(done.join().unwrap());
+    });
+}
+
+/// Senders, receivers with stacks and such goroutines share a channel, and all messages are received.
+#[test]
+fn no_message_is_missed_by_all() {
+    run(2, || {
+        const N: u32 = 200;
+        let (s, r) = unbounded();
+        let (out, all) = unbounded();
+        let waiters: Vec<_> = (0..N)
+            .map(|i| {
+                if i % 7 == 0 {
+                    yield_now();
+                }
+                s.send(i).unwrap();
+                let out = out.clone();
+                spawn_when(When::receivable(r.clone()), move |r, ready| {
+                    ready.unwrap();
+                    out.send(r.recv().unwrap()).unwrap();
+                })
+            })
+            .collect();
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+        let mut all: Vec<u32> = all.try_iter().collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..N));
+    });
+}
+
+#[test]
 fn has_no_stack_before() {
     let _guard = hang_guard();
     run(2, || {
@@ -100,6 +196,8 @@ fn has_no_stack_before() {
             When::at(Instant::now() + FOREVER).or_done(&ctx),
             |(), why| why,
         );
+        let (_s, r) = unbounded::<()>();
+        let receiver = spawn_when(When::receivable(r).or_done(&ctx), |_, why| why);
         let handle = Handle::current();
         let reasons = || {
             let reason = |id| {
@@ -107,14 +205,17 @@ fn has_no_stack_before() {
                 let g = dump.goroutines.iter().find(|g| g.id == id);
                 g.and_then(|g| g.wait_reason)
             };
-            [waiter.task().id(), sleeper.task().id()].map(reason)
+            [&waiter.task(), &sleeper.task(), &receiver.task()].map(|task| reason(task.id()))
         };
-        let expected = ["IO wait without a stack", "sleep without a stack"].map(Some);
+        let expected =
+            ["IO wait", "sleep", "chan receive"].map(|why| format!("{why} without a stack"));
+        let expected = expected.each_ref().map(|why| Some(&**why));
         wait_until(|| reasons() == expected);
         writer.write_all(b"x").unwrap();
         assert_eq!(waiter.join().unwrap().unwrap(), b'x');
         canceller.cancel();
         sleeper.join().unwrap().unwrap_err();
+        receiver.join().unwrap().unwrap_err();
     });
 }
 
@@ -295,7 +396,7 @@ fn the_end_of_a_run_drops_those_that_wait() {
         let waits = |i: usize| {
             let member = census.member();
             let f = move || drop(member);
-            match i % 4 {
+            match i % 5 {
                 // A socket pair, so that no descriptor is left over.
                 0 => {
                     let (near, far) = UnixStream::pair().unwrap();
@@ -307,6 +408,10 @@ fn the_end_of_a_run_drops_those_that_wait() {
                     spawn_when(when, move |_, _| drop((far, f)))
                 }
                 2 => spawn_when(When::at(Instant::now() + FOREVER), move |(), _| f()),
+                3 => {
+                    let (s, r) = unbounded::<()>();
+                    spawn_when(When::receivable(r), move |_, _| drop((s, f)))
+                }
                 _ => spawn_when(When::done(&ctx), move |(), _| f()),
             }
         };
@@ -412,7 +517,7 @@ fn has_little_memory_before() {
         let before = resident_bytes();
         waiting(N);
         let each = (resident_bytes() - before) / N as u64;
-        assert!(each <= 600, "{each} bytes");
+        assert!(each <= 460, "{each} bytes");
         drop(writers);
         wait_until(|| off_stack() == 0);
     });
@@ -437,6 +542,9 @@ fn waits_of_any_kind_in_turn() {
 crate::inside::tests! {
     begins_when_the_descriptor_is_readable,
     begins_when_the_descriptor_is_writable,
+    begins_when_a_message_is_in_the_channel,
+    begins_when_a_sender_waits_or_the_clock_gives_a_message,
+    no_message_is_missed_by_all,
     has_no_stack_before: "there a descriptor is waited for with a stack",
     a_deadline_ends_the_wait_and_gives_the_descriptor_back,
     begins_at_its_time,

@@ -26,6 +26,7 @@ struct Waits {
     g: GRef,
     wait: WaitId,
     op: Box<Op>,
+    _request: Box<Request>,
 }
 
 fn opened() -> Epoll {
@@ -56,13 +57,19 @@ impl Counted {
         let (g, wait) = waiting_g();
         let op = Box::new(Op::new(g));
         op.publish();
+        let request = Box::new(request);
         let this = std::ptr::from_ref(self).cast();
-        // SAFETY: the tests keep the buffer and the operation until it has completed.
+        // SAFETY: the tests keep the buffer, the request and the operation until it has completed.
         unsafe {
             self.epoll
                 .queue(&self.counts, &request, &op, wait, this, ready);
         }
-        Waits { g, wait, op }
+        Waits {
+            g,
+            wait,
+            op,
+            _request: request,
+        }
     }
 
     /// Collects and reaps once, without waiting. Returns how many completed.

@@ -359,14 +359,15 @@ fn closing_gives_the_descriptors_back() {
     }
 }
 
-/// A multishot poll on `from`, and its waiter: a goroutine that receives into `buf`.
+/// A multishot poll on `from`, and its waiter: a goroutine that makes `receive`.
 fn polled(
     ring: &Counted,
     from: &UnixStream,
-    buf: &mut [u8],
+    receive: &Request,
 ) -> (Arc<MultishotPoll>, GRef, Box<Op>) {
     let (g, op) = waiting_op();
-    op.set_request(recv_into(from, buf, libc::MSG_DONTWAIT));
+    // SAFETY: the tests keep the request until it has completed.
+    unsafe { op.set_request(receive) };
     let (poll, mut ready) = (Arc::new(MultishotPoll::new()), GList::new());
     let here = RingThread::new(ring.fd(), 0, std::ptr::null());
     let armed_on = (here, 1);
@@ -397,7 +398,8 @@ fn what_a_poll_tells_begins_the_receive_of_who_waits() {
         let ring = ring();
         let (a, mut b) = UnixStream::pair().unwrap();
         let (mut buf, mut ready) = ([0; 8], GList::new());
-        let (poll, g, op) = polled(&ring, &a, &mut buf);
+        let receive = recv_into(&a, &mut buf, libc::MSG_DONTWAIT);
+        let (poll, g, op) = polled(&ring, &a, &receive);
         b.write_all(b"hello").unwrap();
         ring.wait(clock::now_ns() + 5_000_000_000);
         assert_eq!(ring.reap(&mut ready), 0, "no operation has completed");
@@ -426,7 +428,8 @@ fn what_there_is_no_room_for_stays_in_the_queue() {
     let ring = ring();
     let (a, mut b) = UnixStream::pair().unwrap();
     let (mut buf, mut ready) = ([0; 8], GList::new());
-    let (poll, g, _op) = polled(&ring, &a, &mut buf);
+    let receive = recv_into(&a, &mut buf, libc::MSG_DONTWAIT);
+    let (poll, g, _op) = polled(&ring, &a, &receive);
     for i in 0..PENDING_AT_MOST + MORE {
         b.write_all(b"x").unwrap();
         ring.flush();

@@ -2,26 +2,15 @@
 
 use super::*;
 use crate::g::slab;
-use crate::netpoll::op::WaiterLink;
 use crate::sys::request::Request;
 
 fn op() -> Box<Op> {
     let mut g = None;
     slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
     let op = Box::new(Op::new(g.unwrap()));
-    let request = Request::RecvMsg {
-        fd: 0,
-        msg: std::ptr::null_mut(),
-        flags: 0,
-    };
-    op.set_request(request);
-    // SAFETY: no other code has the operation yet.
-    unsafe {
-        op.waiting().write(WaiterLink {
-            next: std::ptr::null(),
-            list: None,
-        });
-    }
+    let request = Request::PollAdd { fd: 0, events: 0 };
+    // SAFETY: it is a poll.
+    unsafe { op.set_request(&request) };
     op
 }
 

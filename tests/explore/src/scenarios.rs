@@ -65,6 +65,8 @@ scenarios! {
     epoll_spawn_when,
     /// A plain thread ends contexts just before goroutines wait for that without a stack.
     spawn_when_done,
+    /// A message, a context, a deadline and the end of the run end waits for messages without a stack.
+    spawn_when_receivable,
     /// A server without stacks between requests stops amid them.
     serve_requests,
     /// A locked goroutine waits for good, and the others go on.
@@ -623,6 +625,33 @@ fn spawn_when_done() {
             waiter.join().unwrap();
             blocking(cancels);
         }
+    });
+}
+
+fn spawn_when_receivable() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (s, r) = windlass::channel::bounded(1);
+        let (ctx, canceller) = Context::background().with_cancel();
+        let when = When::receivable(r.clone()).or_done(&ctx).or_after(us(100));
+        drop(task::spawn_when(when, |_, _| ()));
+        let waiter = task::spawn_when(When::receivable(r.clone()), |r, ready| {
+            ready.unwrap();
+            r.recv().unwrap()
+        });
+        let (_silent, forever) = windlass::channel::unbounded::<()>();
+        drop(task::spawn_when(When::receivable(forever), |_, _| ()));
+        let alarm = windlass::channel::after(us(50));
+        let alarm = task::spawn_when(When::receivable(alarm), |r, _| r.try_recv().is_ok());
+        let cancels = cancel_soon(canceller);
+        yields(draw(4));
+        s.send(7).unwrap();
+        cancels.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), 7);
+        assert!(alarm.join().unwrap());
+        drop(s);
+        let closed = task::spawn_when(When::receivable(r), |r, _| r.recv().is_err());
+        assert!(closed.join().unwrap());
     });
 }
 
