@@ -474,12 +474,13 @@ mod tests {
     /// status.
     struct Leaver {
         status: Status,
-        waiting: Cell<Option<DeadlineWait<'static, Leaver>>>,
+        is_under: Cell<Option<&'static MovableDeadline<Leaver>>>,
     }
 
     impl HasStatus for Leaver {
         fn status(&self) -> &Status {
-            if self.waiting.take().is_some() {
+            if let Some(limit) = self.is_under.take() {
+                limit.leave(NonNull::from(self));
                 let wait = Status::wait_of(self.status.load()).unwrap();
                 assert!(self.status.wake(wait));
                 self.status.set_running();
@@ -497,19 +498,14 @@ mod tests {
             let leavers: Vec<_> = (0..=n_before)
                 .map(|_| Leaver {
                     status: Status::running(),
-                    waiting: Cell::new(None),
+                    is_under: Cell::new(None),
                 })
                 .collect();
-            // SAFETY: the goroutines outlive their guards, which they drop or which are dropped here.
-            let mut guards = leavers
-                .iter()
-                .map(|it| unsafe { limit.enter(NonNull::from(it)) });
-            let before: Vec<_> = guards.by_ref().take(n_before).collect();
+            leavers.iter().for_each(|it| limit.enter(NonNull::from(it)));
             let leaver = &leavers[n_before];
-            leaver.waiting.set(guards.next());
+            leaver.is_under.set(Some(limit));
             let _ = leaver.status.set_waiting(Reason::Io, 0);
             limit.set(7, |_, _| panic!("this wait is not under the deadline"));
-            drop(before);
         }
     }
 

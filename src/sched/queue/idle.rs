@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn nobody_is_woken_beside_a_spinner() {
-        let set = IdleSet::new(4);
+        let set = IdleSet::new(0, 4);
         set.go_idle(1, false);
         set.go_idle(2, false);
         assert!(set.begin_wake(1));
