@@ -186,6 +186,9 @@ fn names_the_locks(output: &Output) {
     is_deadlock(output);
     let stderr = text(output);
     assert_eq!(stderr.matches("[sync.Mutex.lock").count(), 2, "{stderr}");
+    // The philosophers are a ring, if locks know who has them.
+    let names_ring = stderr.contains("\ncycle: goroutine ");
+    assert_eq!(names_ring, cfg!(feature = "lock-owners"), "{stderr}");
 }
 
 fn a_channel() {

@@ -50,8 +50,8 @@ fn a_waiter_names_the_goroutine_that_has_the_lock() {
         let found = find(&dump, &waiter.task());
         assert_eq!(found.waits_for, Some(holder.task().id()), "{dump}");
         assert_eq!(found.wait_reason, Some("sync.Mutex.lock"));
-        let says = format!(", for goroutine {}]", holder.task().id());
-        assert!(found.to_string().ends_with(&says), "{found}");
+        let says = format!(" [sync.Mutex.lock, for goroutine {}, ", holder.task().id());
+        assert!(found.to_string().contains(&says), "{found}");
         assert_eq!(find(&dump, &holder.task()).waits_for, None);
         assert!(dump.cycles().is_empty() && !dump.to_string().contains("cycle"));
         // Nobody waits once the lock is free, and the second holder is the first again.

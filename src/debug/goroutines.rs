@@ -134,6 +134,9 @@ impl fmt::Display for Goroutine {
             1 => f.write_str(", 1 minute")?,
             n => write!(f, ", {n} minutes")?,
         }
+        if let Some(other) = self.waits_for {
+            write!(f, ", for goroutine {other}")?;
+        }
         if let Some(p) = self.p {
             write!(f, ", P{p}")?;
         }
@@ -151,9 +154,6 @@ impl fmt::Display for Goroutine {
         }
         if let Some(cpu_time) = self.cpu_time {
             write!(f, ", cpu {cpu_time:.1?}")?;
-        }
-        if let Some(other) = self.waits_for {
-            write!(f, ", for goroutine {other}")?;
         }
         f.write_str("]")
     }

@@ -87,7 +87,10 @@ impl Frame {
 
     /// Whether it is one of the runtime's functions below the goroutine's own closure.
     fn is_root(&self) -> bool {
-        self.is_of(&["windlass::g::header::"], &[]) || self.is_in(&["g/header.rs"])
+        let is_closure = |name: &str| name.contains("{closure");
+        let of_main =
+            self.is_in(&["runtime.rs"]) && self.function.as_deref().is_some_and(is_closure);
+        self.is_of(&["windlass::g::header::"], &[]) || self.is_in(&["g/header.rs"]) || of_main
     }
 
     /// Whether it only catches panics or calls a closure. Such frames are never shown.
@@ -349,6 +352,22 @@ mod tests {
             frame.file = Some(file.as_str().into());
         }
         assert_eq!(own_frames(&all), &all[2..3]);
+    }
+
+    /// The main goroutine was spawned with a closure of `Runtime::run`, which calls the program's.
+    #[test]
+    fn the_main_goroutines_stack_ends_with_its_closure() {
+        let mut all = frames(&[
+            "windlass::runtime::Handle::profile",
+            "app::main::{{closure}}",
+            "windlass::runtime::Runtime::run::{{closure}}",
+            "windlass::runtime::run_to_end::{{closure}}",
+            "windlass::g::header::Typed<F,T>::run",
+        ]);
+        for at in [0, 2, 3] {
+            all[at].file = Some(format!("{SOURCES}runtime.rs").into());
+        }
+        assert_eq!(own_frames(&all), &all[1..2]);
     }
 
     #[test]
