@@ -69,7 +69,7 @@ func closeParked() {
 		settle = 200 * time.Millisecond
 	)
 	var begun, ended atomic.Int64
-	before := residentBytes()
+	before := statusBytes("VmRSS:")
 	c := make(chan struct{})
 	for range tasks {
 		go func() {
@@ -82,7 +82,7 @@ func closeParked() {
 		time.Sleep(poll)
 	}
 	time.Sleep(settle)
-	parked := residentBytes()
+	parked := statusBytes("VmRSS:")
 	start := time.Now()
 	close(c)
 	for ended.Load() < tasks {

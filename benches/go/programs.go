@@ -78,20 +78,26 @@ func quantile(latencies []time.Duration, q float64) float64 {
 
 const parkedTasks, spawnedTasks = 100_000, 20_000
 
-// parkedMemory is `parked_memory parked`.
+// parkedMemory is `parked_memory parked`, of as many tasks as a second argument says.
 func parkedMemory() {
+	tasks := parkedTasks
+	if len(os.Args) > 2 {
+		if _, err := fmt.Sscan(os.Args[2], &tasks); err != nil {
+			fail(err)
+		}
+	}
 	var begun atomic.Int64
-	before := residentBytes()
-	for range parkedTasks {
+	before := memoryNow()
+	for range tasks {
 		go func() {
 			begun.Add(1)
 			select {}
 		}()
 	}
-	for begun.Load() < parkedTasks {
+	for begun.Load() < int64(tasks) {
 		time.Sleep(5 * time.Millisecond)
 	}
-	reportMemory(before, parkedTasks)
+	reportMemory(before, tasks)
 }
 
 // spawnedMemory is `parked_memory spawned`; goroutines that Go began all the
@@ -99,25 +105,36 @@ func parkedMemory() {
 func spawnedMemory() {
 	runtime.GOMAXPROCS(1)
 	var begun atomic.Int64
-	before := residentBytes()
+	before := memoryNow()
 	for range spawnedTasks {
 		go func() { begun.Add(1) }()
 	}
 	reportMemory(before, spawnedTasks-int(begun.Load()))
 }
 
-func reportMemory(before, tasks int) {
-	fmt.Printf("bytes=%d tasks=%d\n", (residentBytes()-before)/max(tasks, 1), tasks)
+// memory is what the process takes.
+type memory struct{ resident, pageTables int }
+
+func memoryNow() memory {
+	return memory{statusBytes("VmRSS:"), statusBytes("VmPTE:")}
 }
 
-func residentBytes() int {
+func reportMemory(before memory, tasks int) {
+	now := memoryNow()
+	bytes := now.resident - before.resident
+	withTables := bytes + now.pageTables - before.pageTables
+	n := max(tasks, 1)
+	fmt.Printf("bytes=%d with_tables=%d tasks=%d\n", bytes/n, withTables/n, tasks)
+}
+
+func statusBytes(name string) int {
 	file, err := os.Open("/proc/self/status")
 	if err != nil {
 		fail(err)
 	}
 	defer file.Close()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(lines.Text(), name); ok {
 			var kib int
 			if _, err := fmt.Sscan(rest, &kib); err != nil {
 				fail(err)
@@ -125,7 +142,7 @@ func residentBytes() int {
 			return kib * 1024
 		}
 	}
-	fail(fmt.Errorf("no VmRSS in /proc/self/status"))
+	fail(fmt.Errorf("no %s in /proc/self/status", name))
 	return 0
 }
 

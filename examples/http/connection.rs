@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use windlass::net::{Member, TcpOptions, TcpStream};
+use windlass::net::{self, Graceful, Member, TcpOptions, TcpStream};
 use windlass::time::{Duration, Instant};
 
 use super::answer::{self, Answer, Long, Reply};
@@ -50,7 +50,7 @@ pub(crate) trait Transport: Read + Write {
     fn close(&mut self) -> io::Result<()>;
 }
 
-impl Transport for TcpStream {
+impl Transport for &TcpStream {
     fn tcp(&self) -> &TcpStream {
         self
     }
@@ -60,7 +60,25 @@ impl Transport for TcpStream {
     }
 }
 
-/// One connection.
+/// How a connection waits for its next request.
+#[derive(Clone, Copy)]
+pub(crate) enum Idle<'a> {
+    /// In a read.
+    Parked(&'a Member),
+    /// Its handler returns ([`Graceful::serve_requests`]), and is called when there is something to read.
+    Returned(&'a Graceful),
+}
+
+impl Idle<'_> {
+    fn is_stopping(self) -> bool {
+        match self {
+            Idle::Parked(member) => member.is_stopping(),
+            Idle::Returned(server) => server.is_stopping(),
+        }
+    }
+}
+
+/// One connection, or its requests up to the next time that it is idle.
 pub(crate) struct Connection<'a, T, F> {
     stream: T,
     site: &'a F,
@@ -71,7 +89,9 @@ pub(crate) struct Connection<'a, T, F> {
     patience: Patience,
     /// The start time of the request that has arrived in part.
     begun: Option<Instant>,
-    member: &'a Member,
+    /// Whether the transport has a deadline for reads.
+    has_deadline: bool,
+    idle: Idle<'a>,
 }
 
 /// A request that was answered, and whose body must still be skipped.
@@ -94,16 +114,8 @@ where
     T: Transport,
     F: Fn(&Request<'_>) -> Answer,
 {
-    pub(crate) fn new(
-        stream: T,
-        site: &'a F,
-        patience: Patience,
-        member: &'a Member,
-    ) -> io::Result<Self> {
-        let tcp = stream.tcp();
-        // Answers are sent with one write each, so Nagle's algorithm would only delay them.
-        tcp.set_nodelay(true)?;
-        Ok(Connection {
+    pub(crate) fn new(stream: T, site: &'a F, patience: Patience, idle: Idle<'a>) -> Self {
+        Connection {
             stream,
             site,
             input: Input::new(),
@@ -111,16 +123,20 @@ where
             current: None,
             patience,
             begun: None,
-            member,
-        })
+            has_deadline: false,
+            idle,
+        }
     }
 
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self) -> io::Result<net::Next> {
         loop {
             match self.fill() {
                 // The server stops, and the peer has no other request.
-                Ok(None) => return self.close(),
-                Ok(Some(0)) => return Ok(()),
+                Ok(None) => {
+                    self.close()?;
+                    return Ok(net::Next::Close);
+                }
+                Ok(Some(0)) => return Ok(net::Next::Close),
                 Ok(Some(_)) => {}
                 // The deadline has passed. A request that has started gets an answer.
                 Err(e) if e.kind() == ErrorKind::WouldBlock && self.is_amid_request() => {
@@ -132,10 +148,19 @@ where
             }
             let next = self.answer_all()?;
             self.send()?;
-            match next {
-                Next::Read => {}
-                Next::Close => return self.close(),
-                Next::Linger => return self.linger(),
+            match (next, self.idle) {
+                (Next::Read, Idle::Returned(_)) if !self.is_amid_request() => {
+                    if self.has_deadline {
+                        self.stream.tcp().set_read_deadline(None);
+                    }
+                    return Ok(net::Next::Request);
+                }
+                (Next::Read, _) => {}
+                (Next::Close, _) => {
+                    self.close()?;
+                    return Ok(net::Next::Close);
+                }
+                (Next::Linger, _) => return self.linger(),
             }
         }
     }
@@ -148,12 +173,19 @@ where
             let begun = *self.begun.get_or_insert_with(Instant::now);
             let tcp = self.stream.tcp();
             tcp.set_read_deadline(Some(begun + patience.request));
+            self.has_deadline = true;
             return self.input.fill(&mut self.stream).map(Some);
         }
-        let tcp = self.stream.tcp();
-        tcp.set_read_deadline(Some(Instant::now() + patience.idle));
         let (input, stream) = (&mut self.input, &mut self.stream);
-        self.member.idle(|| input.fill(stream))
+        match self.idle {
+            Idle::Parked(member) => {
+                let deadline = Instant::now() + patience.idle;
+                stream.tcp().set_read_deadline(Some(deadline));
+                member.idle(|| input.fill(stream))
+            }
+            // There is something to read.
+            Idle::Returned(_) => input.fill(stream).map(Some),
+        }
     }
 
     fn send(&mut self) -> io::Result<()> {
@@ -220,7 +252,7 @@ where
     /// Answers a request that was read completely. Returns what to do if it was the last.
     fn finish(&mut self, mut reply: Reply) -> io::Result<Option<Next>> {
         self.begun = None;
-        let is_stopping = self.input.bytes().is_empty() && self.member.is_stopping();
+        let is_stopping = self.input.bytes().is_empty() && self.idle.is_stopping();
         if is_stopping {
             reply.close();
         }
@@ -251,9 +283,10 @@ where
     }
 
     /// Closes so that the peer can still read the last answer.
-    fn linger(mut self) -> io::Result<()> {
+    fn linger(mut self) -> io::Result<net::Next> {
         self.close()?;
-        crate::linger::linger(self.stream.tcp())
+        crate::linger::linger(self.stream.tcp())?;
+        Ok(net::Next::Close)
     }
 }
 

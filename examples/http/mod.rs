@@ -2,8 +2,7 @@
 //! plain blocking style.
 //!
 //! It keeps connections alive, and answers pipelined requests together: all complete requests in
-//! the buffer, with one write. A connection keeps its buffers; a request for a short page allocates
-//! nothing.
+//! the buffer, with one write. An idle connection has neither a stack nor buffers: its handler has returned.
 //!
 //! Not supported, and left as an exercise: chunked requests (answered with 501) and the `Date`
 //! header.
@@ -16,14 +15,12 @@ mod request;
 
 use std::io;
 
-use windlass::net::{Graceful, TcpListener};
+use windlass::net::{Graceful, TcpListener, TcpStream};
 
 pub(crate) use answer::Answer;
-pub(crate) use connection::{Connection, Patience};
+pub(crate) use connection::{Connection, Idle, Patience};
 pub(crate) use pages::page;
 pub(crate) use request::Request;
-
-use crate::serve::complain;
 
 /// Serves the two pages of the benchmarks until the server is asked to stop.
 ///
@@ -42,11 +39,14 @@ pub(crate) fn serve_with<F>(
     site: F,
 ) -> io::Result<()>
 where
-    F: Fn(&Request<'_>) -> Answer + Clone + Send + 'static,
+    F: Fn(&Request<'_>) -> Answer + Send + Sync + 'static,
 {
-    server.serve_with(listener, complain(), move |stream, member| {
-        // A connection ends with an error when its peer has gone or is too slow: the server has
-        // nothing to do then.
-        let _ = Connection::new(stream, &site, patience, member).and_then(Connection::run);
+    let stopping = server.clone();
+    // Answers are sent with one write each, so Nagle's algorithm would only delay them.
+    let start = |stream: &TcpStream| stream.set_nodelay(true);
+    // A connection ends with an error when its peer has gone or is too slow: the server has
+    // nothing to do then.
+    server.serve_requests(listener, patience.idle, start, move |stream, ()| {
+        Connection::new(stream, &site, patience, Idle::Returned(&stopping)).run()
     })
 }

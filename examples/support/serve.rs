@@ -6,6 +6,7 @@ use windlass::net::Graceful;
 use windlass::time::{Duration, Instant};
 
 /// The interval of messages about connections that cannot be accepted.
+#[allow(dead_code, reason = "as `complain`")]
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Calls `serve`, and asks the server to stop when `stop`, which runs in a goroutine of its own, has
@@ -36,6 +37,10 @@ pub(crate) fn until(
 }
 
 /// For [`Graceful::serve_with`]: reports failed accepts, but not each.
+#[allow(
+    dead_code,
+    reason = "servers without stacks between requests report by themselves"
+)]
 pub(crate) fn complain() -> impl FnMut(&io::Error) {
     let mut complained: Option<Instant> = None;
     move |error| {

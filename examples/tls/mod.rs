@@ -9,7 +9,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use windlass::net::{Graceful, Member, TcpListener, TcpStream};
 
 use crate::http::connection::Transport;
-use crate::http::{Connection, Patience, page};
+use crate::http::{Connection, Idle, Patience, page};
 use crate::serve::complain;
 
 /// A certificate with its chain, and its private key.
@@ -94,9 +94,11 @@ fn serve_one(
     patience: Patience,
     member: &Member,
 ) -> io::Result<()> {
+    stream.set_nodelay(true)?;
     let tls = ServerConnection::new(config).map_err(io::Error::other)?;
     let stream = Tls(StreamOwned::new(tls, stream));
-    Connection::new(stream, &page, patience, member)?.run()
+    Connection::new(stream, &page, patience, Idle::Parked(member)).run()?;
+    Ok(())
 }
 
 struct Tls(StreamOwned<ServerConnection, TcpStream>);

@@ -14,6 +14,8 @@ use crate::g::header::{GRef, OffStack, Step, Steps};
 use crate::poll::off_stack::{Done, Event, OffStackWait, Ready, Source, Time};
 use crate::sys::clock::{self, NEVER};
 
+type Wait = Pin<Box<OffStackWait<dyn Event>>>;
+
 /// The event for which [`spawn_when`] waits: a descriptor is ready, a message has come, a time has come, or a context is
 /// done.
 ///
@@ -22,7 +24,7 @@ use crate::sys::clock::{self, NEVER};
 #[must_use = "it is waited for by `spawn_when`"]
 pub struct When<T> {
     source: T,
-    wait: Pin<Box<OffStackWait<dyn Event>>>,
+    wait: Wait,
 }
 
 impl<T> When<T> {
@@ -209,7 +211,7 @@ where
 }
 
 /// A function that is called after a wait, with what it owns; `None` from then on.
-struct Later<T, F>(Option<(Pin<Box<OffStackWait<dyn Event>>>, T, F)>);
+struct Later<T, F>(Option<(Wait, T, F)>);
 
 // Nothing in it is pinned but what the box holds.
 impl<T, F> Unpin for Later<T, F> {}
