@@ -1,7 +1,7 @@
 //! Loom models of the semaphore.
 
 use super::*;
-use crate::loom::models::{self, Arc, thread};
+use crate::loom::models::{self, Arc, UnsafeCell, thread};
 
 fn spawn(semaphore: &Arc<Semaphore>, f: impl Fn(&Semaphore) + 'static) -> thread::JoinHandle<()> {
     let semaphore = Arc::clone(semaphore);
@@ -20,6 +20,25 @@ fn loom_semaphore_loses_no_permit() {
         drop(semaphore.acquire(1).unwrap());
         others.into_iter().for_each(|t| t.join().unwrap());
         assert_idle(&semaphore, 1);
+    });
+}
+
+/// Who holds the permit sees what the holder before has written.
+#[test]
+fn loom_semaphore_passes_writes_on() {
+    models::run(|| {
+        let shared = Arc::new((Semaphore::new(1), UnsafeCell::new(0)));
+        let write = |(semaphore, value): &(Semaphore, UnsafeCell<u32>)| {
+            let permit = semaphore.acquire(1).unwrap();
+            value.with_mut(|_| {});
+            drop(permit);
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || write(&shared))
+        };
+        write(&shared);
+        other.join().unwrap();
     });
 }
 

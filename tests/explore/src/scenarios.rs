@@ -222,7 +222,7 @@ fn hogs_at_once() {
             advance(us(1));
         }
     }
-    let n = 2 + draw(2) as usize;
+    let n = 3 - draw(2) as usize;
     let rt = runtime(n);
     let handle = rt.handle();
     rt.run(|| {
