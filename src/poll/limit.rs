@@ -316,13 +316,13 @@ impl<S: Limits<W>, W: HasStatus> Drop for Made<S, W> {
 }
 
 /// A [`Made`] without its type.
-trait Deadlines: std::fmt::Debug {
+trait Deadlines: std::fmt::Debug + Send + Sync {
     fn ns(&self, direction: Direction) -> u64;
     fn enter(&self, direction: Direction, who: NonNull<Header>);
     fn leave(&self, direction: Direction, who: NonNull<Header>);
 }
 
-impl<S: Limits> Deadlines for Made<S> {
+impl<S: Limits + Send + Sync> Deadlines for Made<S> {
     fn ns(&self, direction: Direction) -> u64 {
         self.ns(direction)
     }
@@ -369,7 +369,7 @@ pub(crate) struct Deadline<'a> {
 impl<'a> Deadline<'a> {
     /// The deadline of a call, and that of its descriptor.
     #[inline]
-    pub(crate) fn movable<S: Limits>(
+    pub(crate) fn movable<S: Limits + Send + Sync>(
         at_ns: u64,
         of: &'a Made<S>,
         direction: Direction,
