@@ -20,6 +20,8 @@ struct Timeline {
     is_pinned: bool,
     /// When its stores are done.
     drained_ps: u64,
+    /// For how long it has had a CPU, up to when it left it last.
+    ran_ps: u64,
     /// The number of its valid event: earlier ones count no more.
     epoch: u64,
 }
@@ -74,6 +76,20 @@ impl Clocks {
 
     pub(super) fn cpu(&self, thread: usize) -> usize {
         self.threads[thread].cpu
+    }
+
+    /// For how long the thread has had a CPU.
+    pub(super) fn ran_ps(&self, thread: usize) -> u64 {
+        let Timeline {
+            cpu,
+            now_ps,
+            ran_ps,
+            ..
+        } = self.threads[thread];
+        match self.cpus[cpu].running == Some(thread) {
+            true => ran_ps + now_ps - self.cpus[cpu].since_ps,
+            false => ran_ps,
+        }
     }
 
     /// The thread computes, or waits for memory.
@@ -158,7 +174,9 @@ impl Clocks {
     }
 
     fn leave_cpu(&mut self, thread: usize) {
+        let ran_ps = self.ran_ps(thread);
         let Timeline { cpu, now_ps, .. } = self.threads[thread];
+        self.threads[thread].ran_ps = ran_ps;
         self.cpus[cpu].running = None;
         self.cpus[cpu].free_ps = now_ps;
         let next = self.cpus[cpu]

@@ -573,6 +573,18 @@ impl Control {
         clocks.stores_until(me, done.line_ps);
     }
 
+    /// Of the twin: the names of the threads, and for how many nanoseconds each has had a CPU.
+    pub(super) fn cpu_times(&mut self) -> Vec<(String, u64)> {
+        let Some(twin) = &self.twin else {
+            return Vec::new();
+        };
+        let ran_ns = |id| twin.clocks.ran_ps(id) / 1_000;
+        let threads = self.threads.iter().enumerate();
+        threads
+            .map(|(id, t)| (t.name.clone(), ran_ns(id)))
+            .collect()
+    }
+
     /// What a point costs that is no access to memory.
     fn charge_point(&mut self, me: usize, what: What) {
         let Some(Twin { clocks, .. }) = &mut self.twin else {

@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::control::{self, with};
+use super::control::{self, Control, with};
 use super::fiber;
 use super::lines::LineCost;
 use super::machine::{LEVELS, Machine};
@@ -42,6 +42,11 @@ pub fn forget_costs() {
             twin.lines.forget_costs();
         }
     });
+}
+
+/// The threads so far, by name, and for how many nanoseconds each has had a CPU.
+pub fn cpu_times() -> Vec<(String, u64)> {
+    with(Control::cpu_times)
 }
 
 /// Nanoseconds of the calling thread's clock.
@@ -78,7 +83,7 @@ pub fn simulate<T: Send + 'static>(
     });
     assert!(made, "there is memory for a stack");
     control::started(0, None);
-    while let Some(next) = with(super::control::Control::next_of_twin) {
+    while let Some(next) = with(Control::next_of_twin) {
         control::resume(next);
     }
     let (n_points, hash, _) = control::end();

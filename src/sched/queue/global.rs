@@ -93,7 +93,7 @@ impl NodeQueue {
         out
     }
 
-    /// Takes `batch(len)` goroutines for another node, where `len` is the queue's length. Those
+    /// Takes `batch(len)` goroutines for another node, where `len` is the queue's length. Goroutines
     /// bound to this node go back, and if there were no others, the first 128 are looked at.
     pub(crate) fn take_for_others(&self, batch: impl FnOnce(usize) -> usize) -> StolenBatch {
         if self.len() == 0 {
@@ -130,7 +130,7 @@ impl NodeQueue {
             gs = pick(&mut list, max, runq::HALF, |g| !g.is_bound());
             n_left = gs.len();
         }
-        // Those that are back have not left.
+        // Goroutines that are back have not left.
         self.note_taken(&list, n_left.wrapping_sub(n_bound));
         StolenBatch {
             all_bound: gs.is_empty(),
@@ -155,4 +155,56 @@ fn pick(list: &mut GList, max: usize, n: usize, is_wanted: impl Fn(GRef) -> bool
     kept.append(std::mem::take(list));
     *list = kept;
     picked
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::g::slab;
+
+    /// Goroutines, of which those are bound to their node for which `is_bound` has a 1.
+    fn queue(is_bound: &[usize]) -> (NodeQueue, Vec<GRef>) {
+        let mut gs = Vec::new();
+        slab::take(slab::DepotId::ANY, 0, is_bound.len(), |g| gs.push(g));
+        let queue = NodeQueue::new();
+        for (&g, bit) in gs.iter().zip(is_bound) {
+            // The bit that binds is behind those of the number.
+            g.set_home(bit << 12);
+            assert_eq!(g.is_bound(), *bit == 1);
+            queue.push(g);
+        }
+        (queue, gs)
+    }
+
+    fn drain(mut list: GList) -> Vec<GRef> {
+        std::iter::from_fn(|| list.pop()).collect()
+    }
+
+    #[test]
+    fn the_oldest_go_to_another_node_and_the_bound_return_to_the_head() {
+        let (queue, gs) = queue(&[1, 0, 1, 0]);
+        let taken = queue.take_for_others(|_| 3);
+        assert!(taken.gave_back && !taken.all_bound);
+        assert_eq!(drain(taken.gs), [gs[1]]);
+        assert_eq!((queue.len(), queue.summary.n_taken()), (3, 1));
+        assert_eq!(drain(queue.pop_batch(1, 9)), [gs[0], gs[2], gs[3]]);
+    }
+
+    #[test]
+    fn those_behind_bound_ones_are_found() {
+        let (queue, gs) = queue(&[1, 1, 1, 0, 1]);
+        let taken = queue.take_for_others(|_| 2);
+        assert!(taken.gave_back && !taken.all_bound);
+        assert_eq!(drain(taken.gs), [gs[3]]);
+        assert_eq!((queue.len(), queue.summary.n_taken()), (4, 1));
+    }
+
+    #[test]
+    fn a_queue_of_bound_ones_stays_as_it_is() {
+        let (queue, gs) = queue(&[1, 1]);
+        let taken = queue.take_for_others(|_| 1);
+        assert!(taken.gave_back && taken.all_bound && taken.gs.is_empty());
+        assert_eq!((queue.len(), queue.summary.n_taken()), (2, 0));
+        assert_eq!(drain(queue.pop_batch(1, 9)), gs);
+    }
 }

@@ -18,24 +18,33 @@ mod of_twin {
     use std::collections::BTreeSet;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    use windlass::explore::twin::{Report, current_cpu, forget_costs, report};
+    use windlass::explore::twin::{Report, current_cpu, forget_costs, now_ns, report};
 
     /// The costs of a run between its first `begin_costs` and its first `end_costs`.
     #[derive(Debug, Default)]
     pub(crate) struct Costs {
         /// The CPUs that have begun before its end.
         pub(crate) cpus: BTreeSet<usize>,
-        ended: Option<Report>,
+        begun_ns: u64,
+        ended: Option<(u64, Report)>,
     }
 
     impl Costs {
         pub(crate) fn report(&self) -> Report {
-            self.ended.clone().unwrap_or_default()
+            self.ended.clone().unwrap_or_default().1
+        }
+
+        /// From its beginning to its end.
+        pub(crate) fn span_ns(&self) -> u64 {
+            self.ended
+                .as_ref()
+                .map_or(0, |(at_ns, _)| at_ns - self.begun_ns)
         }
     }
 
     static COSTS: Mutex<Costs> = Mutex::new(Costs {
         cpus: BTreeSet::new(),
+        begun_ns: 0,
         ended: None,
     });
 
@@ -47,6 +56,7 @@ mod of_twin {
         let mut costs = costs();
         if costs.cpus.is_empty() {
             forget_costs();
+            costs.begun_ns = now_ns();
         }
         if costs.ended.is_none() {
             costs.cpus.insert(current_cpu());
@@ -54,7 +64,7 @@ mod of_twin {
     }
 
     pub(crate) fn end_costs() {
-        costs().ended.get_or_insert_with(report);
+        costs().ended.get_or_insert_with(|| (now_ns(), report()));
     }
 
     /// The costs of the run that has ended; the next one begins anew.

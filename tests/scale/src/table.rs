@@ -10,6 +10,7 @@ use windlass::explore::twin::{Report, simulate};
 
 use crate::chart::{self, Curve, Panel};
 use crate::clock::take_costs;
+use crate::events::{self, Event};
 use crate::known;
 use crate::machines::{self, Model};
 use crate::short::{self, Figures};
@@ -88,6 +89,11 @@ fn chosen(settings: &Settings) -> ExitCode {
             }
             if is_wanted(&settings.workload, "burst") {
                 show_burst(model, settings.lines);
+            }
+            for event in events::ALL {
+                if is_wanted(&settings.workload, event.name) {
+                    show_event(model, event, settings);
+                }
             }
         }
     }
@@ -274,6 +280,29 @@ fn show_burst(model: &Model, n_lines: usize) {
         us(burst.ended_ns)
     );
     show_lines(&report, burst.ended_ns * n_ps as u64, n_lines);
+}
+
+fn show_event(model: &Model, event: &Event, settings: &Settings) {
+    let topology = model.topology();
+    let n_ps = settings.ps.unwrap_or(topology.pus().len());
+    let machine = model.machine(&topology);
+    let run = event.run;
+    let program = move || run(Builder::new().processors(n_ps).topology(topology));
+    println!(
+        "\n{} on {n_ps} Ps of {}: {}",
+        event.name, model.name, event.what
+    );
+    let (figures, n_points, hash) = simulate(machine, program);
+    let costs = take_costs();
+    for figure in figures {
+        println!("  {figure}");
+    }
+    println!("  {n_points} points, hash {hash:x}");
+    show_lines(
+        &costs.report(),
+        costs.span_ns() * n_ps as u64,
+        settings.lines,
+    );
 }
 
 /// The dearest lines, and the dearest places in the source: of many lines that one field has, each may be cheap.

@@ -1,0 +1,317 @@
+//! Events that come seldom, and so are in no curve: a stop of the world, a change of the number of Ps, the end of a run,
+//! sysmon's look, an idle machine, goroutines that compute on and on, work for all that comes from one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use windlass::channel::unbounded;
+use windlass::explore::twin::{cpu_times, current_cpu, now_ns};
+use windlass::explore::{advance, charge};
+use windlass::{Builder, Runtime, blocking, sleep, spawn, yield_now};
+
+use crate::clock::{begin_costs, end_costs};
+use crate::workloads::build;
+
+/// A figure of an event: its name, its value in a unit, and the most that it is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figure {
+    name: &'static str,
+    value: f64,
+    unit: &'static str,
+    goal: Option<f64>,
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figure {
+            name, value, unit, ..
+        } = self;
+        write!(f, "{name}: {value:.2} {unit}")?;
+        match self.goal {
+            None => Ok(()),
+            Some(goal) if *value <= goal => write!(f, ", goal {goal} {unit}: met"),
+            Some(goal) => write!(f, ", goal {goal} {unit}: missed"),
+        }
+    }
+}
+
+/// An event on all Ps of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) run: fn(Builder) -> Vec<Figure>,
+}
+
+pub(crate) const ALL: &[Event] = &[
+    Event {
+        name: "stop",
+        what: "the world stops and goes on beside two goroutines on each P that yield every 20 µs, and 2,000 that wait",
+        run: |builder| change_ps(builder, |n| n, 2_000.0),
+    },
+    Event {
+        name: "set_processors",
+        what: "half of the Ps leave, and come back, under the same load",
+        run: |builder| change_ps(builder, |n| n.div_ceil(2), 5_000.0),
+    },
+    Event {
+        name: "end",
+        what: "a run ends while goroutines wait",
+        run: end,
+    },
+    Event {
+        name: "sections",
+        what: "1,000 goroutines go from one blocking section of 5 ms to the next",
+        run: sections,
+    },
+    Event {
+        name: "idle",
+        what: "one goroutine sleeps for a second, and there is no other",
+        run: idle,
+    },
+    Event {
+        name: "hogs",
+        what: "a goroutine on each P computes for 60 ms, and others have to run",
+        run: hogs,
+    },
+    Event {
+        name: "producer",
+        what: "one goroutine sends 5 pieces of work of 50 µs for each P, for which one waits on each",
+        run: producer,
+    },
+];
+
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+fn figure(name: &'static str, value: f64, unit: &'static str) -> Figure {
+    Figure {
+        name,
+        value,
+        unit,
+        goal: None,
+    }
+}
+
+fn with_goal(goal: f64, figure: Figure) -> Figure {
+    Figure {
+        goal: Some(goal),
+        ..figure
+    }
+}
+
+/// CPU time so far: of sysmon, and of all threads.
+fn cpu_ns() -> (u64, u64) {
+    let times = cpu_times();
+    let sysmon = times.iter().filter(|(name, _)| name.ends_with("-sysmon"));
+    (
+        sysmon.map(|(_, ns)| ns).sum(),
+        times.iter().map(|(_, ns)| ns).sum(),
+    )
+}
+
+/// The part of `span` that sysmon had a CPU, and the CPUs that all threads had, while `f` ran.
+fn watched(f: impl FnOnce()) -> [Figure; 2] {
+    begin_costs();
+    let (begin_ns, begin) = (now_ns(), cpu_ns());
+    f();
+    let (end_ns, end) = (now_ns(), cpu_ns());
+    end_costs();
+    let span_ns = (end_ns - begin_ns) as f64;
+    let percent = |from: u64, to: u64| 100.0 * (to - from) as f64 / span_ns;
+    [
+        with_goal(1.0, figure("sysmon", percent(begin.0, end.0), "% of a CPU")),
+        figure("all threads", percent(begin.1, end.1), "% of a CPU"),
+    ]
+}
+
+/// The median and the longest of three changes to `to(n)` Ps and of those back. Each is to take `goal_us` at most.
+fn change_ps(builder: Builder, to: fn(usize) -> usize, goal_us: f64) -> Vec<Figure> {
+    let rt = build(builder);
+    let n_ps = rt.processors();
+    rt.run(|| {
+        let ends = Arc::new(AtomicBool::new(false));
+        let load = || {
+            let ends = Arc::clone(&ends);
+            spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    charge(Duration::from_micros(20));
+                    yield_now();
+                }
+            })
+        };
+        let all: Vec<_> = (0..2 * n_ps).map(|_| load()).collect();
+        let (open, gate) = unbounded::<()>();
+        let wait = || {
+            let gate = gate.clone();
+            spawn(move || gate.recv().is_err())
+        };
+        let waiting: Vec<_> = (0..2_000).map(|_| wait()).collect();
+        // Each P has some by then.
+        sleep(Duration::from_millis(5));
+        let timed = |n: usize| {
+            let begin_ns = now_ns();
+            rt.set_processors(n).expect("there are so many");
+            let took_us = us(now_ns() - begin_ns);
+            sleep(Duration::from_millis(1));
+            took_us
+        };
+        begin_costs();
+        let mut times: Vec<_> = (0..3)
+            .flat_map(|_| [timed(to(n_ps)), timed(n_ps)])
+            .collect();
+        end_costs();
+        times.sort_unstable_by(f64::total_cmp);
+        ends.store(true, Ordering::Relaxed);
+        drop(open);
+        all.into_iter().for_each(|g| g.join().expect("it ends"));
+        (waiting.into_iter()).for_each(|g| assert!(g.join().expect("it ends")));
+        vec![
+            with_goal(goal_us, figure("median", times[times.len() / 2], "µs")),
+            with_goal(goal_us, figure("longest", times[times.len() - 1], "µs")),
+        ]
+    })
+}
+
+/// Ends runs with goroutines that wait: the time for each goroutine is to stay the same.
+fn end(builder: Builder) -> Vec<Figure> {
+    let rt = build(builder);
+    let timed = |n: u64| {
+        let (open, returned_ns) = rt.run(move || {
+            let (open, gate) = unbounded::<()>();
+            for _ in 0..n {
+                let gate = gate.clone();
+                drop(spawn(move || gate.recv().is_err()));
+            }
+            sleep(Duration::from_millis(20));
+            (open, now_ns())
+        });
+        let took_ns = now_ns() - returned_ns;
+        drop(open);
+        took_ns as f64
+    };
+    let few = timed(2_000);
+    let many = timed(16_000);
+    vec![
+        figure("2,000 goroutines", few / 1e3, "µs"),
+        figure("16,000 goroutines", many / 1e3, "µs"),
+        with_goal(
+            1.2,
+            figure(
+                "for each of the many, against the few",
+                many / 8.0 / few,
+                "times",
+            ),
+        ),
+    ]
+}
+
+fn sections(builder: Builder) -> Vec<Figure> {
+    let rt = build(builder.max_threads(2_000));
+    rt.run(|| {
+        let ends = Arc::new(AtomicBool::new(false));
+        let begin = || {
+            let ends = Arc::clone(&ends);
+            spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    blocking(|| advance(Duration::from_millis(5)));
+                }
+            })
+        };
+        let all: Vec<_> = (0..1_000).map(|_| begin()).collect();
+        sleep(Duration::from_millis(50));
+        let figures = watched(|| sleep(Duration::from_millis(50)));
+        ends.store(true, Ordering::Relaxed);
+        all.into_iter().for_each(|g| g.join().expect("it ends"));
+        figures.to_vec()
+    })
+}
+
+fn idle(builder: Builder) -> Vec<Figure> {
+    let rt = build(builder);
+    rt.run(|| {
+        sleep(Duration::from_millis(100));
+        watched(|| sleep(Duration::from_secs(1))).to_vec()
+    })
+}
+
+fn hogs(builder: Builder) -> Vec<Figure> {
+    let rt = build(builder);
+    let n_ps = rt.processors();
+    rt.run(|| {
+        let compute = || (0..3_000).for_each(|_| charge(Duration::from_micros(20)));
+        let hog = |_| spawn(compute);
+        let all: Vec<_> = (0..n_ps).map(hog).collect();
+        sleep(Duration::from_millis(10));
+        let spawned_ns = now_ns();
+        let others: Vec<_> = (0..n_ps).map(|_| spawn(now_ns)).collect();
+        let mut late_us: Vec<_> = others
+            .into_iter()
+            .map(|g| us(g.join().expect("it ends").saturating_sub(spawned_ns)))
+            .collect();
+        late_us.sort_unstable_by(f64::total_cmp);
+        let figures = watched(|| sleep(Duration::from_millis(10)));
+        all.into_iter().for_each(|g| g.join().expect("it ends"));
+        let mut all = vec![
+            figure(
+                "half of the others have begun after",
+                late_us[n_ps / 2],
+                "µs",
+            ),
+            figure("the last has begun after", late_us[n_ps - 1], "µs"),
+        ];
+        all.extend(figures);
+        all
+    })
+}
+
+/// How long after the first was sent half of the CPUs and all of them work.
+fn producer(builder: Builder) -> Vec<Figure> {
+    let rt: Runtime = build(builder);
+    let n_ps = rt.processors();
+    rt.run(|| {
+        let (send, receive) = unbounded::<()>();
+        let consumer = |_| {
+            let receive = receive.clone();
+            spawn(move || {
+                let mut begun = Vec::new();
+                for () in receive.iter() {
+                    begun.push((now_ns(), current_cpu()));
+                    charge(Duration::from_micros(50));
+                }
+                begun
+            })
+        };
+        let all: Vec<_> = (0..n_ps).map(consumer).collect();
+        // All have come to wait, and all Ms sleep.
+        sleep(Duration::from_millis(20));
+        begin_costs();
+        let begin_ns = now_ns();
+        (0..5 * n_ps).for_each(|_| send.send(()).expect("some receive"));
+        let sent_ns = now_ns();
+        end_costs();
+        drop(send);
+        let mut first = std::collections::BTreeMap::new();
+        for g in all {
+            for (at_ns, cpu) in g.join().expect("it ends") {
+                let seen_ns = first.entry(cpu).or_insert(at_ns);
+                *seen_ns = at_ns.min(*seen_ns);
+            }
+        }
+        let mut begun: Vec<u64> = first.into_values().collect();
+        begun.sort_unstable();
+        // The P of the producer has one only when that is done.
+        let after = |n: usize| begun.get(n).map_or(f64::INFINITY, |&ns| us(ns - begin_ns));
+        vec![
+            figure("half of the Ps work after", after(n_ps / 2 - 1), "µs"),
+            with_goal(
+                300.0,
+                figure("all but one work after", after(n_ps - 2), "µs"),
+            ),
+            figure("all is sent after", us(sent_ns - begin_ns), "µs"),
+        ]
+    })
+}
