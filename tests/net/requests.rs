@@ -383,6 +383,7 @@ crate::inside::tests! {
     requests_on_their_way_are_answered,
     a_stop_ends_idle_connections_after_the_grace,
     work_in_flight_is_finished_or_cut_off_at_the_deadline,
+    a_stop_ends_no_wait_of_a_request,
     idle_connections_end_after_the_patience,
     handlers_run_as_the_builder_says,
     stops_race_with_requests,

@@ -1440,6 +1440,7 @@ crate::inside::tests! {
     shutdown_for_writing_is_the_peers_end_of_file,
     a_blocked_writer_learns_of_the_close / 5,
     connections_refused_and_addresses_in_use,
+    a_connection_that_wakes_an_accept_which_just_ends_is_not_left: "it has runtimes of its own",
     a_connect_timeout_gives_timed_out: "it fills a queue of the kernel",
     a_closed_peer_is_an_error_and_no_signal: "it has a process of its own",
     a_reset_is_told_to_the_reader,
