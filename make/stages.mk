@@ -38,9 +38,10 @@ test-programs: setup ## the tests of the runtime in the dev profile
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests
 
 # Those of the macros are among windlass's: in their own crate they would be compiled with a second windlass.
-test-docs: setup ## the doc tests, and the tests of the topology and of the mutants
+test-docs: setup ## the doc tests, and the tests of the topology, of liveness and of the mutants
 	$(CARGO) test $(addprefix -p ,$(filter-out windlass-macros,$(PACKAGE_NAMES))) --features $(TEST_FEATURES) --doc
 	$(CARGO) test -p windlass-topology
+	$(CARGO) test -p windlass-liveness
 	$(CARGO) test -p windlass-mutants
 	$(CARGO) test -p windlass-topology --no-default-features --lib
 

@@ -10,7 +10,7 @@ use windlass::channel::bounded;
 use windlass::context::{self, Context, Error};
 use windlass::net::{Graceful, Next, TcpListener, TcpStream, UnixListener, UnixStream};
 use windlass::task::{self, Builder, JoinHandle};
-use windlass::time::{Duration, Instant};
+use windlass::time::Duration;
 use windlass::{Handle, spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -268,20 +268,18 @@ fn work_in_flight_is_finished_or_cut_off_at_the_deadline() {
 /// A context of the handler's own makes its waits such that a context may end them: not that of the server.
 #[test]
 fn a_stop_ends_no_wait_of_a_request() {
-    const LONG: Duration = Duration::from_millis(50);
-    let reason = |of| {
+    let waits_for = |of| {
         let dump = Handle::current().dump();
         dump.goroutines.iter().any(|g| g.wait_reason == Some(of))
     };
     run(2, move || {
-        let handle = |mut stream: &TcpStream, n: &mut u8| {
+        let (go, is_told) = windlass::channel::bounded(0);
+        let handle = move |mut stream: &TcpStream, n: &mut u8| {
             read(stream)?;
             *n += 1;
             if *n == 2 {
                 let (ctx, _canceller) = Context::background().with_cancel();
-                let began = Instant::now();
-                ctx.run(|| windlass::sleep(LONG));
-                assert!(began.elapsed() >= LONG);
+                ctx.run(|| is_told.recv()).unwrap();
             }
             stream.write_all(&[*n])?;
             Ok(Next::Request)
@@ -291,14 +289,11 @@ fn a_stop_ends_no_wait_of_a_request() {
         let mut answer = [0];
         client.write_all(b"x").unwrap();
         client.read_exact(&mut answer).unwrap();
-        if !is_simulated() {
-            wait_until(|| idle() == 1);
-        }
+        wait_until(|| idle() == 1);
         client.write_all(b"x").unwrap();
-        if !is_simulated() {
-            wait_until(|| reason("sleep"));
-        }
+        wait_until(|| waits_for("chan receive"));
         server.server.stop();
+        go.send(()).unwrap();
         client.read_exact(&mut answer).unwrap();
         assert_eq!(answer, [2]);
         server.shut_down();
@@ -383,7 +378,7 @@ crate::inside::tests! {
     requests_on_their_way_are_answered,
     a_stop_ends_idle_connections_after_the_grace,
     work_in_flight_is_finished_or_cut_off_at_the_deadline,
-    a_stop_ends_no_wait_of_a_request,
+    a_stop_ends_no_wait_of_a_request: "it looks at goroutines that wait",
     idle_connections_end_after_the_patience,
     handlers_run_as_the_builder_says,
     stops_race_with_requests,

@@ -3,6 +3,8 @@
 //! `model.rs` has the protocol, `check.rs` the checker. loom sees what a thread may read; it cannot see that something happens at
 //! last.
 
+#![cfg(test)]
+
 mod check;
 mod model;
 
