@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use crate::util::{Census, panic_text, run, wait_until};
@@ -425,15 +425,20 @@ fn a_choice_that_is_completed_late() {
     run(2, || {
         let (s, r) = bounded(0);
         let (go, goes) = bounded::<()>(0);
+        let has_chosen = Arc::new(AtomicBool::new(false));
+        let chose = Arc::clone(&has_chosen);
         let slow = spawn(move || {
             let mut select = Select::new();
             select.send(&s);
             let chosen = select.select();
+            chose.store(true, Ordering::SeqCst);
             goes.recv().unwrap();
             chosen.send(&s, 7).unwrap();
             s.send(8).unwrap();
         });
-        assert!(r.recv_timeout(SOON).unwrap_err().is_timeout());
+        while !has_chosen.load(Ordering::SeqCst) {
+            assert!(r.recv_timeout(SOON).unwrap_err().is_timeout());
+        }
         go.send(()).unwrap();
         assert_eq!((r.recv(), r.recv()), (Ok(7), Ok(8)));
         slow.join().unwrap();
