@@ -374,6 +374,7 @@ crate::inside::tests! {
     writers_are_alone,
     attempts_tell_who_has_it,
     first_in_first_out,
+    a_writer_that_gives_up_lets_readers_pass,
     writers_get_through_many_readers,
     readers_get_through_many_writers,
     a_writer_may_become_a_reader,
