@@ -393,7 +393,7 @@ impl<T> SelectOp for Receiver<T> {
             // SAFETY: by the contract of this function.
             (_, Some(chan)) => unsafe { chan.held() }.is_ready(Side::Recv),
             (Source::Alarm(alarm), _) => alarm.is_ready(),
-            _ => !self.is_empty(),
+            _ => self.len_now() > 0,
         }
     }
 

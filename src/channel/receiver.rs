@@ -334,6 +334,11 @@ impl<T> Receiver<T> {
     /// ```
     pub fn len(&self) -> usize {
         points::switch_point();
+        self.len_now()
+    }
+
+    /// As [`len`](Receiver::len), and never lets another goroutine run.
+    pub(super) fn len_now(&self) -> usize {
         match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.len(),
