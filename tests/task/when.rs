@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::util::{
     Census, child_case, child_passes, hang_guard, is_simulated, much, resident_bytes, run, runtime,
@@ -15,6 +15,7 @@ use windlass::debug::State;
 use windlass::io::{PipeReader, pipe};
 use windlass::net::UnixStream;
 use windlass::task::{JoinHandle, When, spawn_when};
+use windlass::time::Instant;
 use windlass::{Handle, sleep, spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
