@@ -38,7 +38,7 @@ use crate::sys::{file, socket};
 
 /// Timeouts and deadlines belong to the socket, so clones share them.
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     read: DirectionState,
     write: DirectionState,
     multishot_poll: OnceLock<Arc<MultishotPoll>>,
@@ -437,15 +437,15 @@ impl Fd {
     #[inline]
     pub(crate) fn deadline(&self, direction: Direction) -> io::Result<Deadline<'_>> {
         current_context::check()?;
-        let deadline = |at_ns| Deadline::movable(at_ns, &self.shared, direction);
         let Some(shared) = self.shared.get() else {
-            return Ok(deadline(NEVER));
+            return Ok(Deadline::not_made(&self.shared, direction));
         };
         let side = shared.side(direction);
-        let deadline = deadline(match side.timeout_ns.load(Ordering::Relaxed) {
+        let at_ns = match side.timeout_ns.load(Ordering::Relaxed) {
             NEVER => NEVER,
             ns => clock::now_ns().saturating_add(ns),
-        });
+        };
+        let deadline = Deadline::movable(at_ns, &side.limit);
         if side.limit.ns() != NEVER && deadline.has_passed() {
             return Err(io::ErrorKind::WouldBlock.into());
         }

@@ -33,6 +33,7 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
+use super::fd::Shared;
 use crate::g::header::{GRef, Header};
 use crate::g::status::{Reason, Status, WaitId};
 use crate::lock::{Lock, Rank};
@@ -98,7 +99,7 @@ impl<W: HasStatus> MovableDeadline<W> {
     }
 
     /// Registers a goroutine as waiting, until it [leaves](MovableDeadline::leave).
-    #[inline]
+    #[inline(always)]
     fn enter(&self, who: NonNull<W>) {
         let took = self.first.compare_exchange(
             ptr::null_mut(),
@@ -107,12 +108,17 @@ impl<W: HasStatus> MovableDeadline<W> {
             Ordering::Relaxed,
         );
         if took.is_err() {
-            self.others.lock().push(Name(who));
+            self.enter_others(who);
         }
         after_seq_cst();
     }
 
-    #[inline]
+    #[cold]
+    fn enter_others(&self, who: NonNull<W>) {
+        self.others.lock().push(Name(who));
+    }
+
+    #[inline(always)]
     fn leave(&self, who: NonNull<W>) {
         if self.first.load(Ordering::Relaxed) == who.as_ptr() {
             self.first.store(ptr::null_mut(), Ordering::Release);
@@ -223,7 +229,17 @@ impl<S: Limits<W>, W: HasStatus> Made<S, W> {
     }
 
     /// Makes it, if it is not made.
+    #[inline]
     pub(crate) fn make(&self) -> &S {
+        match self.get() {
+            Some(made) => made,
+            None => self.make_now(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_now(&self) -> &S {
         let mut word = self.word.load(Ordering::SeqCst);
         loop {
             if let Some(made) = Self::made_in(word) {
@@ -261,38 +277,45 @@ impl<S: Limits<W>, W: HasStatus> Made<S, W> {
         Made::of_word(made.cast_mut().cast())
     }
 
-    #[inline]
+    #[inline(never)]
     fn ns(&self, direction: Direction) -> u64 {
         self.get().map_or(NEVER, |made| made.limit(direction).ns())
     }
 
     /// Registers a goroutine as waiting, in a slot that is never unmapped, until it leaves.
-    #[inline]
+    #[inline(never)]
     fn enter(&self, direction: Direction, who: NonNull<W>) {
-        let alone = alone(direction, who);
-        let took =
-            self.word
-                .compare_exchange(ptr::null_mut(), alone, Ordering::SeqCst, Ordering::Relaxed);
-        if took.is_err() {
-            self.make().limit(direction).enter(who);
+        if self.get().is_none() && self.enter_alone(direction, who) {
+            return after_seq_cst();
         }
-        after_seq_cst();
+        self.make().limit(direction).enter(who);
     }
 
     #[inline]
+    fn enter_alone(&self, direction: Direction, who: NonNull<W>) -> bool {
+        let alone = alone(direction, who);
+        self.word
+            .compare_exchange(ptr::null_mut(), alone, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    #[inline(never)]
     fn leave(&self, direction: Direction, who: NonNull<W>) {
-        let left = self.word.compare_exchange(
-            alone(direction, who),
-            ptr::null_mut(),
-            Ordering::Release,
-            Ordering::Acquire,
-        );
-        if let Err(word) = left
-            && let Some(made) = Self::made_in(word)
-        {
-            // SAFETY: as in `get`.
-            unsafe { &*made }.limit(direction).leave(who);
+        if self.get().is_none() && self.leave_alone(direction, who) {
+            return;
         }
+        if let Some(made) = self.get() {
+            made.limit(direction).leave(who);
+        }
+    }
+
+    #[inline]
+    fn leave_alone(&self, direction: Direction, who: NonNull<W>) -> bool {
+        let alone = alone(direction, who);
+        let nobody = ptr::null_mut();
+        self.word
+            .compare_exchange(alone, nobody, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
     }
 }
 
@@ -315,27 +338,6 @@ impl<S: Limits<W>, W: HasStatus> Drop for Made<S, W> {
     }
 }
 
-/// A [`Made`] without its type.
-trait Deadlines: std::fmt::Debug + Send + Sync {
-    fn ns(&self, direction: Direction) -> u64;
-    fn enter(&self, direction: Direction, who: NonNull<Header>);
-    fn leave(&self, direction: Direction, who: NonNull<Header>);
-}
-
-impl<S: Limits + Send + Sync> Deadlines for Made<S> {
-    fn ns(&self, direction: Direction) -> u64 {
-        self.ns(direction)
-    }
-
-    fn enter(&self, direction: Direction, who: NonNull<Header>) {
-        self.enter(direction, who);
-    }
-
-    fn leave(&self, direction: Direction, who: NonNull<Header>) {
-        self.leave(direction, who);
-    }
-}
-
 /// Registers a goroutine as waiting while it exists.
 #[derive(Debug)]
 pub(crate) struct DeadlineWait<'a> {
@@ -346,15 +348,18 @@ pub(crate) struct DeadlineWait<'a> {
 impl Drop for DeadlineWait<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.limit.of.leave(self.limit.direction, self.who);
+        match self.limit {
+            Movable::Made(limit) => limit.leave(self.who),
+            Movable::Not(made, direction) => made.leave(direction, self.who),
+        }
     }
 }
 
-/// A deadline of a descriptor.
+/// A deadline of a descriptor, which was made when the call began, or was not.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Movable<'a> {
-    of: &'a dyn Deadlines,
-    direction: Direction,
+enum Movable<'a> {
+    Made(&'a MovableDeadline),
+    Not(&'a Made<Shared>, Direction),
 }
 
 /// The time limit of an operation.
@@ -369,14 +374,17 @@ pub(crate) struct Deadline<'a> {
 impl<'a> Deadline<'a> {
     /// The deadline of a call, and that of its descriptor.
     #[inline]
-    pub(crate) fn movable<S: Limits + Send + Sync>(
-        at_ns: u64,
-        of: &'a Made<S>,
-        direction: Direction,
-    ) -> Deadline<'a> {
+    pub(super) fn movable(at_ns: u64, limit: &'a MovableDeadline) -> Deadline<'a> {
+        let limit = Some(Movable::Made(limit));
+        Deadline { at_ns, limit }
+    }
+
+    /// That of a descriptor whose deadlines were not made when the call began.
+    #[inline]
+    pub(super) fn not_made(of: &'a Made<Shared>, direction: Direction) -> Deadline<'a> {
         Deadline {
-            at_ns,
-            limit: Some(Movable { of, direction }),
+            at_ns: NEVER,
+            limit: Some(Movable::Not(of, direction)),
         }
     }
 
@@ -386,7 +394,10 @@ impl<'a> Deadline<'a> {
     pub(super) fn enter(self, g: GRef) -> Option<DeadlineWait<'a>> {
         self.limit.map(|limit| {
             let who = NonNull::from(&*g);
-            limit.of.enter(limit.direction, who);
+            match limit {
+                Movable::Made(limit) => limit.enter(who),
+                Movable::Not(made, direction) => made.enter(direction, who),
+            }
             DeadlineWait { limit, who }
         })
     }
@@ -399,9 +410,12 @@ impl<'a> Deadline<'a> {
     /// The current value; `NEVER` for none.
     #[inline]
     pub(crate) fn ns(self) -> u64 {
-        self.limit.map_or(self.at_ns, |limit| {
-            limit.of.ns(limit.direction).min(self.at_ns)
-        })
+        let limit_ns = match self.limit {
+            None => NEVER,
+            Some(Movable::Made(limit)) => limit.ns(),
+            Some(Movable::Not(made, direction)) => made.ns(direction),
+        };
+        limit_ns.min(self.at_ns)
     }
 
     #[inline]

@@ -113,6 +113,7 @@ pub(super) fn pool_of(m: &M) -> Option<&Arc<BufferRing>> {
 }
 
 /// Whether the calling goroutine's P runs the epoll fallback.
+#[inline]
 pub(crate) fn is_epoll_here() -> bool {
     last_p().is_some_and(|p| p.poller.is_epoll())
 }
