@@ -38,7 +38,7 @@ use crate::sys::{file, socket};
 
 /// Timeouts and deadlines belong to the socket, so clones share them.
 #[derive(Debug)]
-pub(super) struct Shared {
+struct Shared {
     read: DirectionState,
     write: DirectionState,
     multishot_poll: OnceLock<Arc<MultishotPoll>>,

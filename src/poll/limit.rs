@@ -33,7 +33,6 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use super::fd::Shared;
 use crate::g::header::{GRef, Header};
 use crate::g::status::{Reason, Status, WaitId};
 use crate::lock::{Lock, Rank};
@@ -277,13 +276,11 @@ impl<S: Limits<W>, W: HasStatus> Made<S, W> {
         Made::of_word(made.cast_mut().cast())
     }
 
-    #[inline(never)]
     fn ns(&self, direction: Direction) -> u64 {
         self.get().map_or(NEVER, |made| made.limit(direction).ns())
     }
 
     /// Registers a goroutine as waiting, in a slot that is never unmapped, until it leaves.
-    #[inline(never)]
     fn enter(&self, direction: Direction, who: NonNull<W>) {
         if self.get().is_none() && self.enter_alone(direction, who) {
             return after_seq_cst();
@@ -299,7 +296,6 @@ impl<S: Limits<W>, W: HasStatus> Made<S, W> {
             .is_ok()
     }
 
-    #[inline(never)]
     fn leave(&self, direction: Direction, who: NonNull<W>) {
         if self.get().is_none() && self.leave_alone(direction, who) {
             return;
@@ -338,6 +334,27 @@ impl<S: Limits<W>, W: HasStatus> Drop for Made<S, W> {
     }
 }
 
+/// A [`Made`] without its type.
+trait Deadlines: std::fmt::Debug + Send + Sync {
+    fn ns(&self, direction: Direction) -> u64;
+    fn enter(&self, direction: Direction, who: NonNull<Header>);
+    fn leave(&self, direction: Direction, who: NonNull<Header>);
+}
+
+impl<S: Limits + Send + Sync> Deadlines for Made<S> {
+    fn ns(&self, direction: Direction) -> u64 {
+        self.ns(direction)
+    }
+
+    fn enter(&self, direction: Direction, who: NonNull<Header>) {
+        self.enter(direction, who);
+    }
+
+    fn leave(&self, direction: Direction, who: NonNull<Header>) {
+        self.leave(direction, who);
+    }
+}
+
 /// Registers a goroutine as waiting while it exists.
 #[derive(Debug)]
 pub(crate) struct DeadlineWait<'a> {
@@ -359,7 +376,7 @@ impl Drop for DeadlineWait<'_> {
 #[derive(Clone, Copy, Debug)]
 enum Movable<'a> {
     Made(&'a MovableDeadline),
-    Not(&'a Made<Shared>, Direction),
+    Not(&'a dyn Deadlines, Direction),
 }
 
 /// The time limit of an operation.
@@ -381,7 +398,10 @@ impl<'a> Deadline<'a> {
 
     /// That of a descriptor whose deadlines were not made when the call began.
     #[inline]
-    pub(super) fn not_made(of: &'a Made<Shared>, direction: Direction) -> Deadline<'a> {
+    pub(super) fn not_made<S>(of: &'a Made<S>, direction: Direction) -> Deadline<'a>
+    where
+        S: Limits + Send + Sync,
+    {
         Deadline {
             at_ns: NEVER,
             limit: Some(Movable::Not(of, direction)),
