@@ -1,4 +1,5 @@
 //! Who waits for whom: dumps name those who hold locks and those who are joined, and rings of waits.
+#![cfg(feature = "lock-owners")]
 
 #[path = "util/mod.rs"]
 mod util;

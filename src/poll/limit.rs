@@ -270,7 +270,9 @@ impl<S: Limits<W>, W: HasStatus> Made<S, W> {
 
     /// Another handle of the same descriptor.
     pub(crate) fn share(&self) -> Made<S, W> {
-        let made = ptr::from_ref(self.make());
+        self.make();
+        // Not by the reference, through which the counts of the `Arc` may not be reached.
+        let made = Self::made_in(self.word.load(Ordering::SeqCst)).expect("it was just made");
         // SAFETY: this holds a reference to it, and the other one holds the one that is added.
         unsafe { Arc::increment_strong_count(made) };
         Made::of_word(made.cast_mut().cast())
@@ -327,9 +329,9 @@ fn alone<W>(direction: Direction, who: NonNull<W>) -> *mut W {
 
 impl<S: Limits<W>, W: HasStatus> Drop for Made<S, W> {
     fn drop(&mut self) {
-        if let Some(made) = self.get() {
+        if let Some(made) = Self::made_in(self.word.load(Ordering::SeqCst)) {
             // SAFETY: this holds a reference to it, which ends here.
-            drop(unsafe { Arc::from_raw(ptr::from_ref(made)) });
+            drop(unsafe { Arc::from_raw(made) });
         }
     }
 }
