@@ -284,36 +284,26 @@ impl<S: Limits<W>, W: HasStatus> Made<S, W> {
 
     /// Registers a goroutine as waiting, in a slot that is never unmapped, until it leaves.
     fn enter(&self, direction: Direction, who: NonNull<W>) {
-        if self.get().is_none() && self.enter_alone(direction, who) {
-            return after_seq_cst();
+        let (nobody, alone) = (ptr::null_mut(), alone(direction, who));
+        let took = self
+            .word
+            .compare_exchange(nobody, alone, Ordering::SeqCst, Ordering::Relaxed);
+        match took {
+            Ok(_) => after_seq_cst(),
+            Err(_) => self.make().limit(direction).enter(who),
         }
-        self.make().limit(direction).enter(who);
-    }
-
-    #[inline]
-    fn enter_alone(&self, direction: Direction, who: NonNull<W>) -> bool {
-        let alone = alone(direction, who);
-        self.word
-            .compare_exchange(ptr::null_mut(), alone, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
     }
 
     fn leave(&self, direction: Direction, who: NonNull<W>) {
-        if self.get().is_none() && self.leave_alone(direction, who) {
-            return;
-        }
-        if let Some(made) = self.get() {
+        let (alone, nobody) = (alone(direction, who), ptr::null_mut());
+        let left = self
+            .word
+            .compare_exchange(alone, nobody, Ordering::Release, Ordering::Relaxed);
+        if left.is_err()
+            && let Some(made) = self.get()
+        {
             made.limit(direction).leave(who);
         }
-    }
-
-    #[inline]
-    fn leave_alone(&self, direction: Direction, who: NonNull<W>) -> bool {
-        let alone = alone(direction, who);
-        let nobody = ptr::null_mut();
-        self.word
-            .compare_exchange(alone, nobody, Ordering::Release, Ordering::Relaxed)
-            .is_ok()
     }
 }
 

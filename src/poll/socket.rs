@@ -451,20 +451,9 @@ impl Fd {
 
     /// Sends several packets by attempts of `now`. There is no operation of a ring for this.
     pub(crate) fn send_many(&self, now: impl Fn() -> io::Result<usize>) -> io::Result<usize> {
-        let now = || retry(&now);
-        if self.is_nonblocking() {
-            return now();
-        }
-        let deadline = self.deadline(Direction::Write)?;
-        let first = now();
-        if !is_would_block(&first) {
-            op::note_transfer();
-            return first;
-        }
-        match park::caller() {
-            Caller::Thread => self.on_thread(libc::POLLOUT, deadline, now),
-            Caller::Goroutine(g) => self.send_by_calls(g, deadline, Room::Here, now),
-        }
+        let request = || unreachable!("it is sent by calls");
+        // SAFETY: no request is made.
+        unsafe { self.send_request(|| retry(&now), request, Some(Room::Here)) }
     }
 
     /// Sends bytes together with descriptors, at least one and at most [`MAX_FDS`].
