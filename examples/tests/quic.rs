@@ -12,10 +12,22 @@ use windlass::net::UdpSocket;
 use windlass::sim::{self, Link, Network, Sim};
 use windlass::time::{Duration, Instant};
 
-use quic::{Endpoint, Identity};
+use quic::{Connection, Endpoint, Identity};
 
-fn bytes(n: usize) -> Vec<u8> {
-    (0..n).map(|i| (i % 251) as u8).collect()
+/// Sends `n` bytes over a stream, and receives them meanwhile.
+fn comes_back(connection: &Connection, n: usize) {
+    let (mut send, mut receive) = connection.open().unwrap();
+    let sent: Vec<_> = (0..n).map(|i| (i % 251) as u8).collect();
+    let same = sent.clone();
+    let sends = windlass::spawn(move || {
+        send.write_all(b"GET /echo\r\n").unwrap();
+        send.write_all(&same).unwrap();
+        send.finish().unwrap();
+    });
+    let mut echo = Vec::new();
+    receive.read_to_end(&mut echo).unwrap();
+    sends.join().unwrap();
+    assert!(echo == sent);
 }
 
 /// A server that runs until it is dropped, and its certificate.
@@ -54,19 +66,7 @@ fn pages_and_echoes_on_many_streams() {
         for (i, fetch) in fetches.into_iter().enumerate() {
             assert_eq!(fetch.join().unwrap(), 2_000_000 + i);
         }
-        // Both ways at once.
-        let (mut send, mut receive) = connection.open().unwrap();
-        let sent = bytes(3_000_000);
-        let same = sent.clone();
-        let sends = windlass::spawn(move || {
-            send.write_all(b"GET /echo\r\n").unwrap();
-            send.write_all(&same).unwrap();
-            send.finish().unwrap();
-        });
-        let mut echo = Vec::new();
-        receive.read_to_end(&mut echo).unwrap();
-        sends.join().unwrap();
-        assert!(echo == sent);
+        comes_back(&connection, 3_000_000);
         // Connections beside each other, from one socket.
         for _ in 0..20 {
             let other = endpoint.connect(to, "localhost", config.clone()).unwrap();
@@ -131,18 +131,7 @@ fn bytes_come_over_bad_links() {
         let endpoint = client(Some([2; 32]), "0.0.0.0:0");
         let to = (server.ip(), 443).into();
         let connection = endpoint.connect(to, "localhost", config).unwrap();
-        let (mut send, mut receive) = connection.open().unwrap();
-        let sent = bytes(200_000);
-        let same = sent.clone();
-        let sends = windlass::spawn(move || {
-            send.write_all(b"GET /echo\r\n").unwrap();
-            send.write_all(&same).unwrap();
-            send.finish().unwrap();
-        });
-        let mut echo = Vec::new();
-        receive.read_to_end(&mut echo).unwrap();
-        sends.join().unwrap();
-        assert!(echo == sent);
+        comes_back(&connection, 200_000);
         assert!(connection.lost_packets() > 0, "the link lost none");
     });
     report.unwrap();

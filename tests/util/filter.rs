@@ -28,10 +28,6 @@ fn deny_where(
     argument: Option<(u32, u32)>,
     errno: i32,
 ) {
-    const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     // The number of the call lies at offset 0 of what the filter sees, its arguments, eight bytes
     // each, from 16 on.
     let mut filter = vec![
@@ -49,6 +45,20 @@ fn deny_where(
         ];
         filter.splice(2..2, is_value);
     }
+    install(flags, &mut filter);
+}
+
+pub(crate) const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+pub(crate) const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+pub(crate) const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+/// An instruction of a filter.
+pub(crate) fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf, k }
+}
+
+/// Installs a filter in the threads that the flags say.
+pub(crate) fn install(flags: libc::c_ulong, filter: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),

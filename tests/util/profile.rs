@@ -1,9 +1,8 @@
 //! docs/seccomp.json as a filter for this process: what a container engine makes of it.
-#![allow(unsafe_code)]
-
-use std::io;
 
 use serde_json::Value;
+
+use crate::filter::{self, JUMP_IF_EQUAL, LOAD_WORD, RETURN, step};
 
 /// The profile.
 pub(crate) fn profile() -> Value {
@@ -21,14 +20,10 @@ pub(crate) fn rules(profile: &Value) -> impl Iterator<Item = (&str, &Value)> {
     })
 }
 
-const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
-const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 /// Installs the profile without the calls `left_out`, in the threads that the flags say.
 pub(crate) fn install(flags: libc::c_ulong, profile: &Value, left_out: &[&str]) {
-    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let denied = |errno: &Value| libc::SECCOMP_RET_ERRNO | errno.as_u64().unwrap() as u32;
     assert_eq!(profile["defaultAction"], "SCMP_ACT_ERRNO");
     let by_default = step(RETURN, 0, 0, denied(&profile["defaultErrnoRet"]));
@@ -63,18 +58,7 @@ pub(crate) fn install(flags: libc::c_ulong, profile: &Value, left_out: &[&str]) 
         ]);
     }
     filter.push(by_default);
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
-    };
-    // SAFETY: the first call takes plain numbers; the second reads the program and the filter, which live until it
-    // returns.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let set = libc::SECCOMP_SET_MODE_FILTER;
-        let r = libc::syscall(libc::SYS_seccomp, set, flags, &raw const program);
-        assert_eq!(r, 0, "{}", io::Error::last_os_error());
-    }
+    filter::install(flags, &mut filter);
 }
 
 /// The names in the profile that are not in the tables below.

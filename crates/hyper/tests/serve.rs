@@ -3,6 +3,8 @@
 #[path = "../../../tests/util/mod.rs"]
 mod util;
 
+mod server;
+
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
@@ -14,10 +16,9 @@ use windlass_hyper::hyper::client::conn::http2;
 use windlass_hyper::hyper::{Method, Request, Response, body::Bytes};
 use windlass_hyper::{Executor, Http, Io};
 
+use server::FOREVER;
 use util::{hang_guard, run};
 
-/// Longer than any test takes.
-const FOREVER: Duration = Duration::from_secs(300);
 /// A limit that is reached.
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -44,14 +45,10 @@ fn with_handler(
     handle: impl Fn(Request<Bytes>) -> Response<String> + Send + Sync + 'static,
     client: impl FnOnce(std::net::SocketAddr, &Graceful),
 ) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let server = Graceful::new();
-    let serving = server.clone();
-    let served = windlass::spawn(move || http.serve(listener, &serving, handle));
-    client(addr, &server);
-    assert_eq!(server.shutdown(FOREVER), Ok(()));
-    served.join().unwrap().unwrap();
+    server::serve_while(
+        move |listener, server| http.serve(listener, server, handle),
+        client,
+    );
 }
 
 /// What comes after `request`, until the server closes.

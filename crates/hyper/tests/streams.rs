@@ -3,6 +3,8 @@
 #[path = "../../../tests/util/mod.rs"]
 mod util;
 
+mod server;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,15 +14,14 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Empty};
 use windlass::channel;
 use windlass::future::{self, block_on};
-use windlass::net::{Graceful, TcpListener, TcpStream};
+use windlass::net::{Graceful, TcpStream};
 use windlass_hyper::hyper::client::conn::http2;
 use windlass_hyper::hyper::{Request, Response, body::Bytes};
 use windlass_hyper::{Body, Executor, Http, Io, RequestBody};
 
+use server::FOREVER;
 use util::{run, wait_until};
 
-/// Longer than any test takes.
-const FOREVER: Duration = Duration::from_secs(300);
 /// A limit that is reached.
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -34,14 +35,10 @@ fn with_server(
     handle: impl Fn(Request<RequestBody>) -> Response<Body> + Send + Sync + 'static,
     client: impl FnOnce(SocketAddr, &Graceful),
 ) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let server = Graceful::new();
-    let serving = server.clone();
-    let served = windlass::spawn(move || http.serve_streams(listener, &serving, handle));
-    client(addr, &server);
-    assert_eq!(server.shutdown(FOREVER), Ok(()));
-    served.join().unwrap().unwrap();
+    server::serve_while(
+        move |listener, server| http.serve_streams(listener, server, handle),
+        client,
+    );
 }
 
 /// As above, with a handler that makes the same kind of answer each time, by both functions that serve.
@@ -53,18 +50,11 @@ fn with_answers(
     let body = Arc::new(body);
     let same = Arc::clone(&body);
     with_server(http, move |_| Response::new(same()), &client);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let server = Graceful::new();
-    let serving = server.clone();
-    let served = windlass::spawn(move || {
-        http.serve(listener, &serving, move |_: Request<Bytes>| {
-            Response::new(body())
-        })
-    });
-    client(addr, &server);
-    assert_eq!(server.shutdown(FOREVER), Ok(()));
-    served.join().unwrap().unwrap();
+    let answer = move |_: Request<Bytes>| Response::new(body());
+    server::serve_while(
+        move |listener, server| http.serve(listener, server, answer),
+        client,
+    );
 }
 
 fn ask(addr: SocketAddr, request: &str) -> TcpStream {
