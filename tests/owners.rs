@@ -1,4 +1,4 @@
-//! Who waits for whom: dumps name those who hold locks and those who are joined, and rings of waits.
+//! Waits between goroutines: a dump names the holder of a lock, the goroutine that another one joins, and rings of waits.
 #![cfg(feature = "lock-owners")]
 
 #[path = "util/mod.rs"]

@@ -53,8 +53,8 @@ pub struct Sample {
     pub name: Option<String>,
     /// Their label.
     pub label: Option<String>,
-    /// Their stack, the innermost call first, down to the function that they were spawned with; that of the scheduler, if the runtime used the time. Functions that
-    /// were inlined into another have its address.
+    /// Their stack, the innermost call first, down to the function that they were spawned with; the scheduler's stack, if
+    /// the runtime used the time. Functions that were inlined into another have its address.
     pub stack: Vec<Frame>,
     /// How many samples were taken there.
     pub count: u64,

@@ -51,7 +51,7 @@ fn receive(
     Ok(bufs[..n].iter().map(one).collect())
 }
 
-/// Each call takes what is there, in order, with its sender, and no more than it has room for.
+/// A call receives the packets that are in the socket, in order and with their senders, up to its number of buffers.
 #[test]
 fn batches_come_in_order() {
     on_thread_and_goroutine(1, || {

@@ -1,4 +1,4 @@
-//! Supervisors: what begins again, after how long, and what ends it. Panics that nobody is told of are counted.
+//! Supervisors: failed work is run again, after a pause, until a limit. Panics of goroutines that are not joined are counted.
 
 use crate::util;
 
@@ -126,7 +126,7 @@ fn panics_of_detached_goroutines_are_counted() {
         assert_eq!(count(), 1);
         drop(panics);
         assert_eq!(count(), 2);
-        // Somebody is told of these.
+        // A join and a supervisor return these panics, so they are not counted.
         assert!(spawn(|| panic!("joined")).join().is_err());
         let _ = Supervisor::new()
             .limit(0, MS)

@@ -421,8 +421,8 @@ where
     }
 }
 
-/// A function that reads requests while they arrive. It has a goroutine of its own for each, since somebody has to poll
-/// the connection meanwhile.
+/// A function that reads requests while they arrive. It has a goroutine of its own for each, since the
+/// connection has to be polled meanwhile.
 struct Streams<F>(Arc<F>);
 
 impl<F, B> Handler for Streams<F>

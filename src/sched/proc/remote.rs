@@ -8,8 +8,8 @@
 //!
 //! The node's queue comes first: it costs one lock, and its goroutines overflowed or came from
 //! outside; the oldest are taken. In local queues goroutines that have never run are preferred (they have no stack yet,
-//! and get one on this node): those of a queue whose oldest half has one; then the goroutines of any. A local queue only gives up its oldest
-//! goroutines, so a thief cannot choose within it. Goroutines bound to their node stay: a local
+//! and get one on this node): those of a queue whose oldest half has one; then the goroutines of any. A local queue
+//! only gives up its oldest goroutines, so a thief cannot choose within it. Goroutines bound to their node stay: a local
 //! queue from which only bound goroutines would be taken is skipped, and a bound one taken with
 //! others goes to its node's queue.
 //!

@@ -130,8 +130,8 @@ pub(crate) fn is_done(word: &AtomicPtr<()>) -> bool {
     word.load(Ordering::Acquire) == DONE
 }
 
-/// Where the one who waits for the event has its part of the wait, on its stack; a small number if nobody waits. The
-/// address is to be compared only.
+/// The address of the waiter's record, which lies on the stack of the waiting goroutine; a small number if no
+/// goroutine waits. For comparison only.
 pub(crate) fn waiter(word: &AtomicPtr<()>) -> usize {
     word.load(Ordering::Relaxed).addr()
 }
