@@ -108,8 +108,7 @@ fn row([machine, workload, n_ps]: [&str; 3]) -> ExitCode {
     let (Some(model), Some(workload), Ok(n_ps)) = (model, workload, n_ps.parse()) else {
         return usage();
     };
-    let workload = workload.shorter(short::SHORTER);
-    let run = run(model, workload, n_ps);
+    let run = run(model, *workload, n_ps);
     println!("{} {:x}", run.figures(), run.hash);
     ExitCode::SUCCESS
 }

@@ -146,15 +146,6 @@ impl Workload {
         })
     }
 
-    /// The same, measured for a part of the time.
-    #[cfg(explore)]
-    pub(crate) fn shorter(self, times: u32) -> Workload {
-        Workload {
-            span: self.span / times,
-            ..self
-        }
-    }
-
     /// How long it is measured on so many Ps.
     pub(crate) fn span_on(&self, n_ps: u32) -> Duration {
         match self.batch {
