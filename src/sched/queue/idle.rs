@@ -19,7 +19,8 @@
 //! |    that was the last, from 3 again  |                                       |
 //!
 //! An M that finds work in step 3 spins, because pushers may have left more than one goroutine to it. Step 4 begins
-//! again because a P may have become idle, and a pusher have seen the spinner count, while the waker looked.
+//! again because a P may have become idle, and a pusher have seen the spinner count, while the waker looked. An M that
+//! moves goroutines from one queue to another is a pusher, as a sleeper may look while they are in neither (`proc::node_batch`).
 //! `tests/liveness` checks that work which waits is run, and finds the runs in which it would not without either.
 //!
 //! All of it is sequentially consistent: either the pusher sees no spinner and the P idle, or the

@@ -169,6 +169,25 @@ fn loom_push_against_the_last_spinner() {
     });
 }
 
+/// Two Ps of a node fall asleep while a third wakes by itself: each is in the set if, and only if, it sleeps.
+#[test]
+fn loom_ps_that_fall_asleep_together_are_all_idle() {
+    models::run(|| {
+        let idle = Arc::new(IdleSet::new(0, 3));
+        idle.go_idle(2, false);
+        let other = {
+            let idle = Arc::clone(&idle);
+            thread::spawn(move || {
+                idle.go_idle(1, false);
+                assert!(idle.claim(2));
+            })
+        };
+        idle.go_idle(0, false);
+        other.join().unwrap();
+        assert!(idle.is_idle(0) && idle.is_idle(1) && !idle.is_idle(2));
+    });
+}
+
 /// An M that has found work and leaves more wakes another while a third stops spinning: one wake comes, and is counted
 /// once.
 #[test]
