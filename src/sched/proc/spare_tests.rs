@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::Builder;
+use crate::loom::native::atomic::{AtomicBool, AtomicUsize};
 use crate::sys::sched as threads;
 
 /// Whether a thread of this process sleeps in a system call.
@@ -37,4 +38,54 @@ fn an_m_that_was_given_a_p_meanwhile_is_no_spare() {
     assert!(thread.join().unwrap(), "it takes the P");
     assert!(std::ptr::eq(m.p(), p));
     assert!(sched.ms.lock().spare.is_empty(), "it holds a P");
+    p.owner.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// Sysmon takes a P back while its M picks it up: one of the two has it. The M finds itself as the owner.
+#[test]
+fn a_p_on_its_way_is_had_once() {
+    const ROUNDS: usize = 50_000;
+    // SAFETY: no goroutine runs.
+    let runtime = unsafe { Builder::new().processors(1).pin(false).build() }.unwrap();
+    let sched = runtime.sched();
+    let (p, m) = (&sched.ps[0], M::new(1, sched));
+    let carrier: &Carrier = &m;
+    let is_owner = || std::ptr::eq(p.owner().cast(), carrier);
+    let (n_picked_up, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (is_exact, is_owned) = std::thread::scope(|scope| {
+        let picks_up = scope.spawn(|| {
+            let mut is_owned = true;
+            let mut pauses = (0..32).cycle();
+            // As `wait_for_p` does, a little sooner or later each time.
+            while !is_over.load(Ordering::SeqCst) {
+                (0..pauses.next().unwrap()).for_each(|_| std::hint::spin_loop());
+                let p = carrier.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
+                let is_owner = is_owner();
+                if !p.is_null() {
+                    is_owned &= is_owner;
+                    n_picked_up.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+            is_owned
+        });
+        let mut n_taken_back = 0;
+        let is_exact = (1..=ROUNDS).all(|round| {
+            p.owner.store(std::ptr::null_mut(), Ordering::Release);
+            pass(p, carrier);
+            if take_back(sched, carrier, p) {
+                n_taken_back += 1;
+                sched.ms.lock().spare.clear();
+            }
+            let n = || n_picked_up.load(Ordering::SeqCst) + n_taken_back;
+            while n() < round {
+                std::thread::yield_now();
+            }
+            n() == round
+        });
+        is_over.store(true, Ordering::SeqCst);
+        (is_exact, picks_up.join().unwrap())
+    });
+    p.owner.store(std::ptr::null_mut(), Ordering::Release);
+    assert!(is_exact, "both have it");
+    assert!(is_owned, "it has no owner yet");
 }

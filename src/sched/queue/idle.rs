@@ -194,11 +194,25 @@ impl IdleNodes {
         self.0.load(Ordering::SeqCst) & node.node_bit != 0
     }
 
-    /// A waker has found no idle P in `node`. `true` if there is one by now: then the caller must wake an M of `node`,
-    /// unless one spins there.
+    /// Whether a P of `node` is idle. If none is, this is noted for those that push from now on. If one falls asleep just
+    /// then, `wakes` must wake an M of `node`, unless one spins there.
+    pub(crate) fn any_idle(&self, node: &IdleSet, wakes: impl FnOnce()) -> bool {
+        if !self.has(node) {
+            return false;
+        }
+        if !node.any_idle() {
+            if !self.take_back(node) {
+                return false;
+            }
+            wakes();
+        }
+        true
+    }
+
+    /// A waker has found no idle P in `node`. `true` if there is one by now.
     #[cold]
     #[must_use]
-    pub(crate) fn take_back(&self, node: &IdleSet) -> bool {
+    fn take_back(&self, node: &IdleSet) -> bool {
         if !self.has(node) || node.node_bit == 1 << LAST_BIT {
             return false;
         }

@@ -43,26 +43,19 @@ impl Node {
 
     /// As `wake::any_idle` does.
     fn any_idle(&self) -> bool {
-        if !self.idle_nodes.has(&self.idle) {
-            return false;
-        }
-        if !self.idle.any_idle() {
-            if !self.idle_nodes.take_back(&self.idle) {
-                return false;
-            }
-            self.wake_below(1);
-        }
-        true
+        self.idle_nodes.any_idle(&self.idle, || self.wake_below(1))
     }
 
     /// As `wake::wake_spinner` does.
     fn wake_below(&self, most: u32) {
-        if self.idle.begin_wake(most) {
+        while self.idle.begin_wake(most) {
             if self.idle.claim(0) {
                 self.sent.with_mut(|_| {});
                 let _ = self.word.notify();
-            } else {
-                self.idle.stop_spinning();
+                return;
+            }
+            if !self.idle.stop_spinning() {
+                return;
             }
         }
     }
