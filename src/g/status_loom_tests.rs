@@ -97,25 +97,6 @@ fn loom_a_hold_loses_no_wake() {
     });
 }
 
-/// A queued goroutine is stamped while an M takes it: it runs all the same.
-#[test]
-fn loom_a_stamp_leaves_the_state() {
-    models::run(|| {
-        let s = Arc::new(Status::running());
-        let wait = s.set_waiting(Reason::Join, 0);
-        assert!(s.wake(wait));
-        let stamps = {
-            let s = Arc::clone(&s);
-            thread::spawn(move || {
-                s.stamp();
-            })
-        };
-        s.set_running();
-        stamps.join().unwrap();
-        assert_eq!(s.load().kind(), GKind::Running);
-    });
-}
-
 /// A goroutine and its stack, in which its M wrote until the wait began.
 type Parked = Arc<(Status, Token, UnsafeCell<u32>)>;
 

@@ -44,21 +44,25 @@ fn an_m_that_was_given_a_p_meanwhile_is_no_spare() {
 /// Sysmon takes a P back while its M picks it up: one of the two has it. The M finds itself as the owner.
 #[test]
 fn a_p_on_its_way_is_had_once() {
-    const ROUNDS: usize = 50_000;
+    /// Rounds in which both threads run, and how many there may be in all for that.
+    const BESIDE: usize = 3_000;
+    const MOST: usize = 200_000;
     // SAFETY: no goroutine runs.
     let runtime = unsafe { Builder::new().processors(1).pin(false).build() }.unwrap();
     let sched = runtime.sched();
     let (p, m) = (&sched.ps[0], M::new(1, sched));
     let carrier: &Carrier = &m;
     let is_owner = || std::ptr::eq(p.owner().cast(), carrier);
-    let (n_picked_up, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (n_looks, n_picked_up) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let is_over = AtomicBool::new(false);
     let (is_exact, is_owned) = std::thread::scope(|scope| {
         let picks_up = scope.spawn(|| {
             let mut is_owned = true;
             let mut pauses = (0..32).cycle();
-            // As `wait_for_p` does, a little sooner or later each time.
             while !is_over.load(Ordering::SeqCst) {
+                n_looks.fetch_add(1, Ordering::SeqCst);
                 (0..pauses.next().unwrap()).for_each(|_| std::hint::spin_loop());
+                // As `wait_for_p` does.
                 let p = carrier.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
                 let is_owner = is_owner();
                 if !p.is_null() {
@@ -68,9 +72,14 @@ fn a_p_on_its_way_is_had_once() {
             }
             is_owned
         });
-        let mut n_taken_back = 0;
-        let is_exact = (1..=ROUNDS).all(|round| {
+        let (mut n_taken_back, mut n_beside, mut round) = (0, 0, 0);
+        let mut is_exact = true;
+        while is_exact && n_beside < BESIDE && round < MOST {
+            round += 1;
             p.owner.store(std::ptr::null_mut(), Ordering::Release);
+            let before = n_looks.load(Ordering::SeqCst);
+            let runs = || n_looks.load(Ordering::SeqCst) != before;
+            n_beside += usize::from((0..1_000).any(|_| runs()));
             pass(p, carrier);
             if take_back(sched, carrier, p) {
                 n_taken_back += 1;
@@ -80,8 +89,8 @@ fn a_p_on_its_way_is_had_once() {
             while n() < round {
                 std::thread::yield_now();
             }
-            n() == round
-        });
+            is_exact = n() == round;
+        }
         is_over.store(true, Ordering::SeqCst);
         (is_exact, picks_up.join().unwrap())
     });
