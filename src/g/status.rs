@@ -636,30 +636,40 @@ mod tests {
         assert!(!s.hold(w));
     }
 
-    const ROUNDS: usize = if cfg!(miri) { 50 } else { 100_000 };
+    /// Rounds in which the other thread runs as well, and how many there may be in all for that.
+    const BESIDE: usize = if cfg!(miri) { 50 } else { 50_000 };
+    const MOST: usize = if cfg!(miri) { 50 } else { 3_000_000 };
 
     /// Takes a goroutine through its waits while another thread does `meddle` with it, which says whether it took the
     /// wake token.
     fn is_woken_once(meddle: impl Fn(&Status) -> bool + Sync) {
         let (s, is_over) = (Status::running(), std::sync::atomic::AtomicBool::new(false));
+        let n_looks = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let other = scope.spawn(|| {
                 let mut n = 0;
                 while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
                     n += usize::from(meddle(&s));
+                    n_looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 }
                 n
             });
-            let mut n = 0;
-            for _ in 0..ROUNDS {
+            let (mut n, mut n_rounds, mut n_beside, mut seen) = (0, 0, 0, 0);
+            while n_beside < BESIDE && n_rounds < MOST {
+                n_rounds += 1;
                 let w = s.set_waiting(Reason::Park, 0);
                 n += usize::from(s.wake(w));
                 assert_eq!(s.load().kind(), GKind::Runnable);
                 s.set_running();
                 assert_eq!(s.load().kind(), GKind::Running);
+                let before = std::mem::replace(
+                    &mut seen,
+                    n_looks.load(std::sync::atomic::Ordering::Relaxed),
+                );
+                n_beside += usize::from(seen != before);
             }
             is_over.store(true, std::sync::atomic::Ordering::SeqCst);
-            assert_eq!(n + other.join().unwrap(), ROUNDS);
+            assert_eq!(n + other.join().unwrap(), n_rounds);
         });
     }
 

@@ -99,6 +99,27 @@ fn loom_rwlock_downgrade() {
     });
 }
 
+/// One that reads beside who was the writer sees what it wrote.
+#[test]
+fn loom_rwlock_reads_beside_a_downgraded_writer() {
+    models::run(|| {
+        let guarded = Guarded::new();
+        assert!(guarded.lock.lock(Mode::Write).is_ok());
+        let reader = spawn(&guarded, |guarded| {
+            if guarded.lock.try_lock(Mode::Read) {
+                // SAFETY: the lock is held.
+                assert_eq!(guarded.value.with(|n| unsafe { *n }), 1);
+                guarded.lock.unlock(Mode::Read);
+            }
+        });
+        // SAFETY: the lock is held.
+        guarded.value.with_mut(|n| unsafe { *n += 1 });
+        guarded.lock.downgrade();
+        reader.join().unwrap();
+        assert!(guarded.lock.try_lock(Mode::Read), "it is held for reading");
+    });
+}
+
 /// A writer gives up during a hand-over: it gets the lock, or the waiter behind it does.
 #[test]
 fn loom_rwlock_meets_one_that_gives_up() {

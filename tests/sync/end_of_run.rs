@@ -325,6 +325,45 @@ fn threads_wait_on() {
     waiter.join().unwrap();
 }
 
+/// A goroutine that was notified and then cannot have the lock again gives its notification to the thread that waits
+/// behind it.
+#[test]
+fn a_notification_outlives_the_run_of_its_waiter() {
+    let _guard = hang_guard();
+    let shared = Arc::new((Mutex::new(0), Condvar::new()));
+    let is_over = Arc::new(AtomicBool::new(false));
+    // Who counts itself in gives the lock back when its wait has begun.
+    let wait = |shared: &(Mutex<u32>, Condvar)| {
+        let mut n = shared.0.lock().unwrap();
+        *n += 1;
+        drop(shared.1.wait(n).unwrap());
+    };
+    let (thread, keeper) = runtime(2).run({
+        let (shared, is_over) = (Arc::clone(&shared), Arc::clone(&is_over));
+        move || {
+            let first = Arc::clone(&shared);
+            drop(spawn(move || wait(&first)));
+            wait_until(|| *shared.0.lock().unwrap() == 1);
+            let second = Arc::clone(&shared);
+            let thread = std::thread::spawn(move || wait(&second));
+            wait_until(|| *shared.0.lock().unwrap() == 2);
+            let (keeps, has_lock) = (Arc::clone(&shared), Arc::new(AtomicBool::new(false)));
+            let keeps_it = Arc::clone(&has_lock);
+            let keeper = std::thread::spawn(move || {
+                let _guard = keeps.0.lock().unwrap();
+                keeps_it.store(true, Ordering::SeqCst);
+                wait_until(|| is_over.load(Ordering::SeqCst));
+            });
+            wait_until(|| has_lock.load(Ordering::SeqCst));
+            shared.1.notify_one();
+            (thread, keeper)
+        }
+    });
+    is_over.store(true, Ordering::SeqCst);
+    keeper.join().unwrap();
+    thread.join().unwrap();
+}
+
 /// Many runs that end in the middle of traffic at one lock, which a thread uses, too.
 #[test]
 fn runs_end_in_the_middle() {
@@ -369,5 +408,6 @@ crate::inside::tests! {
     a_panic_at_the_end_still_poisons: "it ends a run of its own",
     destructors_get_locks_and_wait_for_nothing_else: "it ends a run of its own",
     threads_wait_on: "it ends a run of its own",
+    a_notification_outlives_the_run_of_its_waiter: "it ends a run of its own",
     runs_end_in_the_middle: "it ends a run of its own",
 }

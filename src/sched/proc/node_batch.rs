@@ -30,12 +30,16 @@ pub(super) fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
     take_first(m, node.queue.pop_batch(n_live, max))
 }
 
-/// Returns the first goroutine, and pushes the rest to the local queue.
+/// Returns the first goroutine, and pushes the rest to the local queue. An M may have gone to sleep while they were in no
+/// queue, and who pushed them have left them to that M.
 fn take_first(m: &M, mut gs: GList) -> Option<GRef> {
     let first = gs.pop()?;
     debug_assert!(m.sched().owns(first), "a goroutine of another runtime");
-    while let Some(g) = gs.pop() {
-        wake::push_local(m, g);
+    if !gs.is_empty() {
+        while let Some(g) = gs.pop() {
+            wake::push_local(m, g);
+        }
+        wake::wake_for_surplus(m.sched(), m.p());
     }
     Some(first)
 }

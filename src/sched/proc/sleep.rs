@@ -135,3 +135,7 @@ fn has_queued_work_for(sched: &Sched, p: &P) -> bool {
         || others.any(|other| !sched.ps[other].runq.is_ring_empty())
         || is_gated && sched.is_numa() && remote::may_steal(sched, p)
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "sleep_tests.rs"]
+mod tests;

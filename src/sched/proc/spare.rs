@@ -136,3 +136,7 @@ pub(crate) fn tell_of_thread(sched: &Sched, mut ms: Guard<'_, Ms>) {
         sched.sysmon.note.wake();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "spare_tests.rs"]
+mod tests;

@@ -71,5 +71,7 @@ fn take_turn(m: &M, p: &P) -> Option<GRef> {
         return Some(g);
     }
     wake::push_local(m, g);
+    // As in `take_batch`: for a moment it was in no queue.
+    wake::wake_for_surplus(m.sched(), p);
     None
 }

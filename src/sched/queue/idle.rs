@@ -19,7 +19,8 @@
 //! |    that was the last, from 3 again  |                                       |
 //!
 //! An M that finds work in step 3 spins, because pushers may have left more than one goroutine to it. Step 4 begins
-//! again because a P may have become idle, and a pusher have seen the spinner count, while the waker looked.
+//! again because a P may have become idle, and a pusher have seen the spinner count, while the waker looked. An M that
+//! moves goroutines from one queue to another is a pusher, as a sleeper may look while they are in neither (`proc::node_batch`).
 //! `tests/liveness` checks that work which waits is run, and finds the runs in which it would not without either.
 //!
 //! All of it is sequentially consistent: either the pusher sees no spinner and the P idle, or the
@@ -193,11 +194,25 @@ impl IdleNodes {
         self.0.load(Ordering::SeqCst) & node.node_bit != 0
     }
 
-    /// A waker has found no idle P in `node`. `true` if there is one by now: then the caller must wake an M of `node`,
-    /// unless one spins there.
+    /// Whether a P of `node` is idle. If none is, this is noted for those that push from now on. If one falls asleep just
+    /// then, `wakes` must wake an M of `node`, unless one spins there.
+    pub(crate) fn any_idle(&self, node: &IdleSet, wakes: impl FnOnce()) -> bool {
+        if !self.has(node) {
+            return false;
+        }
+        if !node.any_idle() {
+            if !self.take_back(node) {
+                return false;
+            }
+            wakes();
+        }
+        true
+    }
+
+    /// A waker has found no idle P in `node`. `true` if there is one by now.
     #[cold]
     #[must_use]
-    pub(crate) fn take_back(&self, node: &IdleSet) -> bool {
+    fn take_back(&self, node: &IdleSet) -> bool {
         if !self.has(node) || node.node_bit == 1 << LAST_BIT {
             return false;
         }

@@ -43,26 +43,19 @@ impl Node {
 
     /// As `wake::any_idle` does.
     fn any_idle(&self) -> bool {
-        if !self.idle_nodes.has(&self.idle) {
-            return false;
-        }
-        if !self.idle.any_idle() {
-            if !self.idle_nodes.take_back(&self.idle) {
-                return false;
-            }
-            self.wake_below(1);
-        }
-        true
+        self.idle_nodes.any_idle(&self.idle, || self.wake_below(1))
     }
 
     /// As `wake::wake_spinner` does.
     fn wake_below(&self, most: u32) {
-        if self.idle.begin_wake(most) {
+        while self.idle.begin_wake(most) {
             if self.idle.claim(0) {
                 self.sent.with_mut(|_| {});
                 let _ = self.word.notify();
-            } else {
-                self.idle.stop_spinning();
+                return;
+            }
+            if !self.idle.stop_spinning() {
+                return;
             }
         }
     }
@@ -166,6 +159,25 @@ fn loom_push_against_the_last_spinner() {
             node.word.is_notified(),
             "work lies in a queue and nobody looks"
         );
+    });
+}
+
+/// Two Ps of a node fall asleep while a third wakes by itself: each is in the set if, and only if, it sleeps.
+#[test]
+fn loom_ps_that_fall_asleep_together_are_all_idle() {
+    models::run(|| {
+        let idle = Arc::new(IdleSet::new(0, 3));
+        idle.go_idle(2, false);
+        let other = {
+            let idle = Arc::clone(&idle);
+            thread::spawn(move || {
+                idle.go_idle(1, false);
+                assert!(idle.claim(2));
+            })
+        };
+        idle.go_idle(0, false);
+        other.join().unwrap();
+        assert!(idle.is_idle(0) && idle.is_idle(1) && !idle.is_idle(2));
     });
 }
 

@@ -366,3 +366,7 @@ pub(crate) fn bump(counter: &AtomicU32) {
         Ordering::Relaxed,
     );
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "handoff_tests.rs"]
+mod tests;

@@ -329,18 +329,10 @@ pub(crate) fn wake_in(sched: &Sched, node: &Node, near: Option<&P>) {
     }
 }
 
-/// Whether a P of `node` is idle. If none is, this is noted for those that push from now on.
+/// Whether a P of `node` is idle; see [`IdleNodes::any_idle`](crate::sched::queue::idle::IdleNodes::any_idle).
 fn any_idle(sched: &Sched, node: &Node) -> bool {
-    if !sched.idle_nodes.has(&node.idle) {
-        return false;
-    }
-    if !node.idle.any_idle() {
-        if !sched.idle_nodes.take_back(&node.idle) {
-            return false;
-        }
-        wake_spinner(sched, node, None, 1);
-    }
-    true
+    let wakes = || wake_spinner(sched, node, None, 1);
+    sched.idle_nodes.any_idle(&node.idle, wakes)
 }
 
 /// Wakes the idle P of `node` that is nearest to `near`, unless `most` Ms spin there.

@@ -2,7 +2,13 @@
 //! orders of its own (`make explore`; crates/explorer/src/lib.rs tells how).
 
 #[cfg(explore)]
+mod freed;
+#[cfg(explore)]
 mod scenarios;
+
+#[cfg(explore)]
+#[global_allocator]
+static MEMORY: freed::Freed = freed::Freed;
 
 #[cfg(explore)]
 fn main() -> std::process::ExitCode {

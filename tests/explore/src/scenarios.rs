@@ -35,9 +35,13 @@ scenarios! {
     spawn_from_outside,
     /// As many goroutines as Ps compute until all have begun, and sysmon does not help.
     hogs_at_once,
+    /// A plain thread pushes one goroutine after the other while the one P falls asleep, and sysmon does not help.
+    push_to_one,
+    /// The same for two Ps, with two computations that wait for each other.
+    push_to_two,
     /// A plain thread wakes a goroutine whose P sleeps in its ring.
     wake_in_the_ring,
-    /// Plain threads wake goroutines with which their runs end.
+    /// Plain threads wake goroutines with which their runs and their runtimes end.
     woken_at_the_end,
     /// Tokens given before, in and after a park, with a deadline.
     park_unpark,
@@ -125,6 +129,8 @@ scenarios! {
     semaphore,
     /// Locks and conditions.
     condvar,
+    /// A waiter that only one notification ends.
+    notified_once,
     /// A run ends while goroutines are at anything.
     end_of_run,
     /// A run ends while many goroutines begin to wait.
@@ -214,14 +220,15 @@ fn spawn_from_outside() {
     });
 }
 
-fn hogs_at_once() {
-    /// Computes until so many do.
-    fn hog(begun: &AtomicUsize, n: usize) {
-        begun.fetch_add(1, Ordering::SeqCst);
-        while begun.load(Ordering::SeqCst) < n {
-            advance(us(1));
-        }
+/// Computes until so many do.
+fn hog(begun: &AtomicUsize, n: usize) {
+    begun.fetch_add(1, Ordering::SeqCst);
+    while begun.load(Ordering::SeqCst) < n {
+        advance(us(1));
     }
+}
+
+fn hogs_at_once() {
     let n = 3 - draw(2) as usize;
     let rt = runtime(n);
     let handle = rt.handle();
@@ -248,6 +255,39 @@ fn hogs_at_once() {
     });
 }
 
+/// A plain thread pushes as many computations as there are Ps, which wait for each other, again and again.
+fn push_from_outside(n: usize) {
+    let rt = runtime(n);
+    let handle = rt.handle();
+    rt.run(|| {
+        oracle::leave_out_help();
+        let (tx, rx) = unbounded();
+        let pushes = spawn_thread(move || {
+            for _ in 0..40 {
+                let begun = Arc::new(AtomicUsize::new(0));
+                for _ in 0..n {
+                    let begun = Arc::clone(&begun);
+                    drop(handle.spawn(move || hog(&begun, n)));
+                }
+                while begun.load(Ordering::SeqCst) < n {
+                    advance(us(1));
+                }
+            }
+            tx.send(()).unwrap();
+        });
+        rx.recv().unwrap();
+        blocking(pushes);
+    });
+}
+
+fn push_to_one() {
+    push_from_outside(1);
+}
+
+fn push_to_two() {
+    push_from_outside(2);
+}
+
 fn wake_in_the_ring() {
     let rt = runtime(1);
     rt.run(|| {
@@ -263,14 +303,17 @@ fn wake_in_the_ring() {
 }
 
 fn woken_at_the_end() {
-    let rt = runtime(1);
     for _ in 0..3 {
+        let rt = runtime(1);
         let unparks = rt.run(|| {
             let main = task::current();
             let unparks = spawn_thread(move || main.unpark());
+            // Its thread is awake when the waker has queued the goroutine.
+            drop(spawn(|| yields(8)));
             task::park();
             unparks
         });
+        drop(rt);
         unparks();
     }
 }
@@ -1339,6 +1382,27 @@ fn condvar() {
         }
         waiters.into_iter().for_each(|g| g.join().unwrap());
     });
+}
+
+fn notified_once() {
+    /// Counts on, in turn with another.
+    fn takes_turns((turn, changed): &(Mutex<usize>, Condvar), mine: usize) {
+        for _ in 0..16 {
+            let mut turn = turn.lock().unwrap();
+            while *turn % 2 != mine {
+                turn = changed.wait(turn).unwrap();
+            }
+            *turn += 1;
+            drop(turn);
+            changed.notify_one();
+        }
+    }
+    let shared = Arc::new((Mutex::new(0), Condvar::new()));
+    let same = Arc::clone(&shared);
+    // Plain threads, so that there is little between the steps of a wait.
+    let other = spawn_thread(move || takes_turns(&same, 1));
+    takes_turns(&shared, 0);
+    other();
 }
 
 fn end_of_run() {

@@ -3,7 +3,8 @@
 //!
 //! Memory is sequentially consistent, and each step reads or writes one shared word, or takes one goroutine. Steps are named
 //! after the lines that they stand for: `sched/queue/idle.rs`, `sched/proc/sleep.rs`, `sched/proc/find.rs` and
-//! `sched/wait/wake.rs`. Not modelled: timers, completions, nodes, the queue of more than one goroutine that a thief takes.
+//! `sched/wait/wake.rs`. Not modelled: timers, completions, nodes, the queue of more than one goroutine that a thief takes. An
+//! M that takes two from the node's queue puts the second into the ring of the busy P, for its own.
 //! Without sysmon: nothing comes to the help of a wake that is lost.
 
 /// A step left out or moved. The checker must notice each.
@@ -33,6 +34,8 @@ pub(crate) enum Fault {
     TakesBackBlindly,
     /// A waker that finds one and sets the bit again wakes nobody.
     SetsAgainInSilence,
+    /// An M that takes two goroutines from the node's queue wakes nobody for the second.
+    TakesTwoInSilence,
 }
 
 /// The Ps. The first is the one whose goroutine pushes.
@@ -58,6 +61,7 @@ enum At {
     // find.rs
     ReadAlone,
     TakeBatch,
+    PushRest,
     MaySpin,
     AddSpinner,
     Steal(u8),
@@ -180,6 +184,7 @@ impl State {
         };
         let moves = match at {
             At::ReadAlone | At::TakeBatch | At::MaySpin | At::AddSpinner => next.finds(thread),
+            At::PushRest => next.pushes_rest(fault),
             At::Steal(_) | At::SpinOn => next.searches(thread),
             At::Found | At::LowerAsLast | At::LookAsLast(_) | At::LowerAfterLook | At::Run => {
                 next.stops_spinning(thread, fault)
@@ -232,7 +237,13 @@ impl State {
                 self.threads[thread].flag = n_busy == 1;
                 At::TakeBatch
             }
-            At::TakeBatch if self.take(NODE) => At::Found,
+            At::TakeBatch if self.take(NODE) => {
+                // A spinner that takes two wakes nobody, as one spins: itself.
+                match !self.threads[thread].is_spinning && self.take(NODE) {
+                    true => At::PushRest,
+                    false => At::Found,
+                }
+            }
             At::TakeBatch if self.threads[thread].flag => At::Prepare,
             At::TakeBatch if self.threads[thread].is_spinning => At::Steal(RING),
             At::TakeBatch => At::MaySpin,
@@ -243,6 +254,15 @@ impl State {
                 self.threads[thread].is_spinning = true;
                 At::Steal(RING)
             }
+        })
+    }
+
+    /// The second of two goroutines, which was in no queue since they were taken.
+    fn pushes_rest(&mut self, fault: Fault) -> Option<At> {
+        self.queues[RING as usize] += 1;
+        Some(match fault {
+            Fault::TakesTwoInSilence => At::Found,
+            _ => At::AnyIdleAfterPush,
         })
     }
 
