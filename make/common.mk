@@ -21,7 +21,7 @@ FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
 # its own. Without the variable the feature does nothing. Simulations are among them (tests/sim); tests in
 # release are without that feature, as programs are.
-TEST_FEATURES := $(FEATURES),windlass-examples/sim,windlass/chaos,windlass/lock-owners,windlass/sim
+TEST_FEATURES := $(FEATURES),windlass-examples/sim,windlass/chaos,windlass/leaks,windlass/lock-owners,windlass/sim
 # tests/servers does not build without OpenSSL's headers, which scripts/servers.sh installs.
 WITHOUT_SERVERS = $(if $(shell pkg-config --exists openssl && echo yes),,--exclude windlass-servers)
 

@@ -5,7 +5,7 @@ use std::io;
 use std::process::{ExitCode, Termination};
 
 use crate::promise::Promise;
-use crate::runtime::{Builder, Runtime};
+use crate::runtime::{Builder, Handle, Runtime};
 #[cfg(feature = "sim")]
 use crate::sim::Sim;
 
@@ -70,6 +70,17 @@ pub fn unit_test(built: io::Result<Runtime>, test: fn()) {
 #[track_caller]
 fn unwrap(built: io::Result<Runtime>) -> Runtime {
     built.unwrap_or_else(|error| panic!("the runtime of the test cannot be built: {error}"))
+}
+
+/// Runs a test inside a goroutine, and fails if it leaves goroutines that are leaked.
+#[track_caller]
+pub fn without_leaks<T>(test: fn() -> T) -> T {
+    let result = test();
+    match Handle::current().leaks() {
+        Ok(found) => assert!(found.leaks.is_empty(), "the test leaks goroutines: {found}"),
+        Err(error) => panic!("leaked goroutines cannot be looked for: {error}"),
+    }
+    result
 }
 
 /// Runs a test in simulations. The first result that stands for a failure ends it.

@@ -13,6 +13,7 @@ use crate::config::{Config, MAX_PROCESSORS, NumaPolicy};
 use crate::context::Context;
 use crate::debug::dump::Dump;
 use crate::debug::goroutines::{self, Goroutine};
+use crate::debug::leaks::{self, Leaks};
 use crate::debug::profile::{self, Profile};
 use crate::debug::trace::{self, Trace};
 use crate::debug::waits::{self, WaitProfile};
@@ -1712,6 +1713,56 @@ impl Handle {
     #[must_use]
     pub fn dump(&self) -> Dump {
         Dump::take(&self.sched)
+    }
+
+    /// Finds leaked goroutines: those that wait, without a deadline and outside of a context, for what cannot happen any
+    /// more.
+    ///
+    /// It proves that a goroutine is leaked which parks, or polls a future, while nobody has a handle or a waker to wake it, or
+    /// which joins one of these, or is in a ring of joins. With the feature `leaks` it also finds goroutines that wait for a
+    /// channel, a [`Mutex`](crate::sync::Mutex), a [`Semaphore`](crate::sync::Semaphore) or a
+    /// [`WaitGroup`](crate::sync::WaitGroup) all of whose senders, receivers, guards, permits or handles are held by
+    /// themselves or by other leaked goroutines, or were forgotten. This is a
+    /// [suspicion](crate::debug::Verdict::Suspected). docs/OBSERVABILITY.md says what is found, and what is not.
+    ///
+    /// The runtime is not stopped; a parked goroutine cannot resume for the microsecond in which it is looked at. In a
+    /// simulation it works as on a runtime.
+    ///
+    /// # Blocking
+    ///
+    /// Does not park. With the feature `leaks` the memory of the process is read up to twice, which takes some tenths of a
+    /// second for each GiB: in a goroutine, call it inside [`blocking`](crate::blocking).
+    ///
+    /// # Errors
+    ///
+    /// Those of `/proc/self/maps` and `/proc/self/mem`, with the feature `leaks`, if the process may not read them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::debug::Verdict;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let handle = rt.handle();
+    /// rt.run(|| {
+    ///     // Nobody can unpark it: the handle is dropped.
+    ///     drop(windlass::task::Builder::new().name("lost").spawn(windlass::task::park)?);
+    ///     let mut found = handle.leaks()?;
+    ///     while found.leaks.is_empty() {
+    ///         windlass::yield_now(); // it has not parked yet
+    ///         found = windlass::blocking(|| handle.leaks())?;
+    ///     }
+    ///     assert_eq!(found.leaks[0].goroutine.name.as_deref(), Some("lost"));
+    ///     assert_eq!(found.leaks[0].verdict, Verdict::Proved);
+    ///     println!("{found}");
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[inline(never)]
+    pub fn leaks(&self) -> io::Result<Leaks> {
+        leaks::find(&self.sched, crate::g::stack::pointer())
     }
 }
 

@@ -142,6 +142,13 @@ impl Timers {
         self.purge(&mut self.entries.lock());
     }
 
+    /// Passes the waits that end by time to `f`.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(GRef, WaitId)) {
+        let entries = self.entries.lock();
+        let all = entries.heap.iter().chain(entries.later.iter());
+        all.for_each(|e| f(e.g, e.wait));
+    }
+
     /// Returns the number of entries, including stale ones.
     pub(crate) fn len(&self) -> usize {
         self.entries.lock().len()

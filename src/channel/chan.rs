@@ -12,6 +12,7 @@ use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sched::wait::{current_context, points};
+use crate::sync::tag;
 use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -28,6 +29,7 @@ pub(super) struct Chan<T> {
     n_receivers: AtomicUsize,
     /// Number of sides that have handles. Ordering: as above.
     n_sides: AtomicUsize,
+    pub(super) name: tag::Name,
 }
 
 // SAFETY: the core is accessed only under the lock; messages are sent between threads, so T is
@@ -99,6 +101,7 @@ impl<T> Chan<T> {
             n_senders: AtomicUsize::new(1),
             n_receivers: AtomicUsize::new(1),
             n_sides: AtomicUsize::new(2),
+            name: tag::Name::new(),
         }
     }
 
@@ -308,7 +311,8 @@ impl<T> Chan<T> {
         unsafe { core.enqueue(side, node, SelectWait::Choice, &ctx) };
         mem::forget(core);
         let options = WaitOptions::new(reason).until(deadline_ns).by_context(true);
-        if ctx.wait(waiter, options, || self.lock.unlock()).is_some() {
+        let wait = || ctx.wait(waiter, options, || self.lock.unlock());
+        if tag::while_waiting(side.other().into(), self.name.get(), wait).is_some() {
             return true;
         }
         let ctx = WaitCtx::enter();
@@ -444,10 +448,7 @@ impl<T> Chan<T> {
     /// Called when a side has lost its last handle: readies all waiters of the other side.
     #[cold]
     fn disconnect(&self, side: Side) {
-        let other = match side {
-            Side::Send => Side::Recv,
-            Side::Recv => Side::Send,
-        };
+        let other = side.other();
         // Messages of a channel without receivers, to be dropped after the lock is released.
         let mut unread = None;
         let mut is_first = true;

@@ -20,6 +20,7 @@ use super::timer::recv_never;
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::wait::{current_context, points};
+use crate::sync::tag;
 use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -61,6 +62,9 @@ pub(super) trait SelectOp {
     fn next_ns(&self) -> u64 {
         NEVER
     }
+
+    /// The handles that may end a wait for the operation, and the name of their channel.
+    fn ended_by(&self) -> Option<(tag::Handle, usize)>;
 
     /// Gives back a choice that is not completed.
     fn abandon(&self);
@@ -223,7 +227,9 @@ fn wait_once(
         unsafe { arm.handle.enqueue(node, wait, &ctx) };
     }
     let options = WaitOptions::new(Reason::Select).until(until_ns);
-    let chosen = ctx.wait(&waiter, options, || unlock_all(locks));
+    let handles = arms.iter().map(|arm| arm.handle.ended_by());
+    let park = || ctx.wait(&waiter, options, || unlock_all(locks));
+    let chosen = tag::while_waiting_for_any(handles, park);
     let ctx = WaitCtx::enter();
     for (at, (arm, node)) in arms.iter().zip(nodes.iter()).enumerate() {
         // The taker has removed the chosen node; it got the lock after the M released it.
@@ -356,6 +362,10 @@ impl<T> SelectOp for Sender<T> {
             .remove(node);
     }
 
+    fn ended_by(&self) -> Option<(tag::Handle, usize)> {
+        Some((tag::Handle::Receiver, self.chan().name.get()))
+    }
+
     fn abandon(&self) {
         self.chan().abandon(Side::Send);
     }
@@ -425,6 +435,15 @@ impl<T> SelectOp for Receiver<T> {
             Source::Alarm(alarm) => alarm.next_ns(),
             Source::Senders(_) | Source::Never => NEVER,
         }
+    }
+
+    fn ended_by(&self) -> Option<(tag::Handle, usize)> {
+        let name = match (&self.source, self.chan()) {
+            (_, Some(chan)) => chan.name.get(),
+            (Source::Never, _) => 0,
+            _ => return None,
+        };
+        Some((tag::Handle::Sender, name))
     }
 
     fn abandon(&self) {

@@ -47,6 +47,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
 use super::buffer::Buffer;
+use crate::sync::tag;
 use crate::sync::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitQueue};
 
 /// The report of a waiter's taker.
@@ -140,6 +141,25 @@ pub(super) enum TryReceived<T> {
 pub(super) enum Side {
     Send,
     Recv,
+}
+
+impl Side {
+    pub(super) fn other(self) -> Side {
+        match self {
+            Side::Send => Side::Recv,
+            Side::Recv => Side::Send,
+        }
+    }
+}
+
+/// The handles of a side.
+impl From<Side> for tag::Handle {
+    fn from(side: Side) -> tag::Handle {
+        match side {
+            Side::Send => tag::Handle::Sender,
+            Side::Recv => tag::Handle::Receiver,
+        }
+    }
 }
 
 /// The operations that a select waits for.

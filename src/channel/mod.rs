@@ -149,8 +149,9 @@ pub(crate) fn internal<T>(cap: Option<usize>) -> (Sender<T>, Receiver<T>) {
 }
 
 fn handles<T>(chan: Chan<T>) -> (Sender<T>, Receiver<T>) {
+    let name = chan.name.get();
     let chan = NonNull::from(Box::leak(Box::new(chan)));
-    (Sender::new(chan), Receiver::new(chan))
+    (Sender::new(chan, name), Receiver::new(chan, name))
 }
 
 /// Creates a channel for one message: [`oneshot::Sender::send`] consumes the sender.

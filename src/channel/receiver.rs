@@ -15,6 +15,7 @@ use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::iterators;
 use super::timer::{self, At, Tick};
 use crate::sched::wait::points;
+use crate::sync::tag::{self, Tag};
 use crate::sys::clock::{self, NEVER};
 use crate::util::fmt_as::fmt_as;
 use crate::util::instant::Instant;
@@ -40,6 +41,7 @@ use crate::util::instant::Instant;
 /// ```
 pub struct Receiver<T> {
     pub(super) source: Source<T>,
+    tag: Tag,
 }
 
 /// Source of a receiver's messages.
@@ -64,12 +66,14 @@ impl Receiver<Instant> {
     pub(super) fn at(when: std::time::Instant) -> Receiver<Instant> {
         Receiver {
             source: Source::At(Arc::new(At::new(when))),
+            tag: Tag::NONE,
         }
     }
 
     pub(super) fn tick(start: std::time::Instant, period: Duration) -> Receiver<Instant> {
         Receiver {
             source: Source::Tick(Arc::new(Tick::new(start, period))),
+            tag: Tag::NONE,
         }
     }
 
@@ -80,7 +84,11 @@ impl Receiver<Instant> {
     ) -> (Arc<Alarm>, Receiver<Instant>) {
         let alarm = Arc::new(Alarm::new(when, then));
         let source = Source::Alarm(Arc::clone(&alarm));
-        (alarm, Receiver { source })
+        let receiver = Receiver {
+            source,
+            tag: Tag::NONE,
+        };
+        (alarm, receiver)
     }
 }
 
@@ -90,6 +98,7 @@ impl Receiver<Infallible> {
     pub(crate) fn closing(when: Option<std::time::Instant>) -> Receiver<Infallible> {
         Receiver {
             source: Source::Alarm(Arc::new(Alarm::new(when, Then::Close))),
+            tag: Tag::NONE,
         }
     }
 
@@ -123,13 +132,15 @@ impl<T> Receiver<T> {
     pub(super) const fn never() -> Receiver<T> {
         Receiver {
             source: Source::Never,
+            tag: Tag::NONE,
         }
     }
 
     /// Wraps a handle that the channel has already counted.
-    pub(super) fn new(chan: NonNull<Chan<T>>) -> Receiver<T> {
+    pub(super) fn new(chan: NonNull<Chan<T>>, name: usize) -> Receiver<T> {
         Receiver {
             source: Source::Senders(chan),
+            tag: Tag::new(tag::Handle::Receiver, name),
         }
     }
 
@@ -445,7 +456,10 @@ impl<T> Clone for Receiver<T> {
             Source::Alarm(alarm) => Source::Alarm(Arc::clone(alarm)),
             Source::Never => Source::Never,
         };
-        Receiver { source }
+        Receiver {
+            source,
+            tag: self.tag.clone(),
+        }
     }
 }
 

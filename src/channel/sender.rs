@@ -9,6 +9,7 @@ use super::chan::{Chan, note_disconnect};
 use super::core::{Refused, Side};
 use super::err::{SendError, SendTimeoutError, TrySendError};
 use crate::sched::wait::points;
+use crate::sync::tag::{self, Tag};
 use crate::sys::clock::{self, NEVER};
 use crate::util::fmt_as::fmt_as;
 
@@ -30,6 +31,7 @@ use crate::util::fmt_as::fmt_as;
 /// ```
 pub struct Sender<T> {
     chan: NonNull<Chan<T>>,
+    tag: Tag,
 }
 
 // SAFETY: a channel may be used from any thread; messages are sent to other threads, so T is Send.
@@ -42,8 +44,11 @@ impl<T> RefUnwindSafe for Sender<T> {}
 
 impl<T> Sender<T> {
     /// Wraps a handle that the channel has already counted.
-    pub(super) fn new(chan: NonNull<Chan<T>>) -> Sender<T> {
-        Sender { chan }
+    pub(super) fn new(chan: NonNull<Chan<T>>, name: usize) -> Sender<T> {
+        Sender {
+            chan,
+            tag: Tag::new(tag::Handle::Sender, name),
+        }
     }
 
     #[inline]
@@ -265,7 +270,10 @@ impl<T> Sender<T> {
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
         self.chan().acquire(Side::Send);
-        Sender { chan: self.chan }
+        Sender {
+            chan: self.chan,
+            tag: self.tag.clone(),
+        }
     }
 }
 

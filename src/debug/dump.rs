@@ -39,7 +39,7 @@ impl Dump {
             goroutines.push(goroutine);
         });
         goroutines.sort_by_key(|g| g.id);
-        joins.tell(&mut goroutines);
+        joins.tell(goroutines.iter_mut());
         Dump {
             runtime: sched.config.name.clone(),
             goroutines,
@@ -81,7 +81,7 @@ impl Dump {
 
 /// Who joins whom. The word of a goroutine that is joined has an address on the stack of the joiner.
 #[derive(Default)]
-struct Joins {
+pub(super) struct Joins {
     /// Each word, and the number of its goroutine.
     words: Vec<(usize, u64)>,
     /// The stacks of those that join, and their numbers.
@@ -89,24 +89,28 @@ struct Joins {
 }
 
 impl Joins {
-    fn add(&mut self, goroutine: &Goroutine, g: GRef, stack: Range<usize>) {
+    pub(super) fn add(&mut self, goroutine: &Goroutine, g: GRef, stack: Range<usize>) {
         self.words.push((completion::waiter(&g.join), goroutine.id));
         if goroutine.wait_reason == reason_text(Reason::Join) {
             self.stacks.push((stack, goroutine.id));
         }
     }
 
-    /// Notes it in the descriptions, which are sorted by number.
-    fn tell(mut self, goroutines: &mut [Goroutine]) {
+    /// Notes it in the descriptions.
+    pub(super) fn tell<'a>(mut self, goroutines: impl Iterator<Item = &'a mut Goroutine>) {
         self.words.sort_unstable();
+        let mut joined_by = HashMap::new();
         for (stack, id) in self.stacks {
             let at = self.words.partition_point(|&(word, _)| word < stack.start);
             let Some(&(_, joined)) = self.words.get(at).filter(|(word, _)| stack.contains(word))
             else {
                 continue;
             };
-            if let Ok(idx) = goroutines.binary_search_by_key(&id, |g| g.id) {
-                goroutines[idx].waits_for = Some(joined);
+            joined_by.insert(id, joined);
+        }
+        for goroutine in goroutines {
+            if let Some(&joined) = joined_by.get(&goroutine.id) {
+                goroutine.waits_for = Some(joined);
             }
         }
     }
@@ -204,7 +208,7 @@ pub(super) const NO_STACKS: &str =
 pub(super) const NO_STACKS: &str = "";
 
 /// A goroutine's part of a dump.
-fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
+pub(super) fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
     writeln!(f, "{g}:")?;
     for frame in stack::shown_frames(&g.stack) {
         writeln!(f, "{frame}")?;

@@ -34,9 +34,13 @@ pub(crate) mod trace_format;
 pub(crate) mod trace;
 pub(crate) mod profile;
 pub(crate) mod waits;
+#[cfg(feature = "leaks")]
+pub(crate) mod memory;
+pub(crate) mod leaks;
 
 pub use dump::Dump;
 pub use goroutines::{Goroutine, State};
+pub use leaks::{Leak, Leaks, Verdict};
 pub use profile::{Profile, Sample};
 pub use region::{Region, begin_region, end_region, region};
 pub use stack::Frame;

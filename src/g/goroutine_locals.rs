@@ -33,6 +33,10 @@ pub(crate) struct GoroutineLocals {
     /// while it holds the wait.
     #[cfg(feature = "lock-owners")]
     pub(crate) waits_for: Cell<*const crate::loom::native::atomic::AtomicU64>,
+    /// The list of the handles that may end its wait (`sync::tag`); empty if it does not wait for such. The leak profile reads
+    /// it while it holds the wait.
+    #[cfg(feature = "leaks")]
+    pub(crate) wanted: Cell<*const [usize]>,
 }
 
 /// The result of [`GoroutineLocals::find`].
@@ -92,6 +96,8 @@ impl GoroutineLocals {
             n_polling: Cell::new(0),
             #[cfg(feature = "lock-owners")]
             waits_for: Cell::new(std::ptr::null()),
+            #[cfg(feature = "leaks")]
+            wanted: Cell::new(&[]),
         }
     }
 

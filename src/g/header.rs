@@ -608,6 +608,18 @@ impl GRef {
         is_on_stack.then(|| stack::span_of(out, self.stack_bytes()))
     }
 
+    /// The address range of its stack, empty for none, as it is or was a moment ago; `None` if that cannot be known while it
+    /// runs.
+    pub(crate) fn stack_hint(self) -> Option<Range<usize>> {
+        let out = self.raw_out();
+        match out.addr() {
+            0 => Some(0..0),
+            addr if addr & IS_OFF_STACK != 0 => Some(0..0),
+            addr if addr & LINKED != 0 => None,
+            addr => Some(stack::span_of(addr, self.stack_bytes())),
+        }
+    }
+
     /// Whether it has a stack. Called by the goroutine's owner.
     pub(crate) fn has_stack(self) -> bool {
         // SAFETY: by this function's contract no other thread accesses it.
@@ -653,6 +665,11 @@ impl GRef {
         if self.refs.fetch_add(1, Ordering::Relaxed) >= MAX_REFS {
             too_many_refs();
         }
+    }
+
+    /// The number of references. Ordering: acquire, so that what former holders did with theirs has happened.
+    pub(crate) fn refs(self) -> u32 {
+        self.refs.load(Ordering::Acquire)
     }
 
     /// Adds a reference unless there is none, for callers that find a slot which may be free.
@@ -786,6 +803,12 @@ impl<F: FnOnce() -> T, T> Body<T> for F {
     ) -> Result<Outcome<T>, OffStack> {
         // SAFETY: a closure runs once; it is still there and is moved out.
         let closure = unsafe { this.read() };
+        // The handles in it are found where they are now (`sync::tag`).
+        #[cfg(feature = "leaks")]
+        // SAFETY: it was moved out, so that any bytes may be left.
+        unsafe {
+            this.cast::<u8>().write_bytes(0, size_of::<F>());
+        }
         // SAFETY: the payload is empty until the outcome is written.
         let own = unsafe { begin_own(g) };
         let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(move || match cancelled {

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use super::coro::Registers;
 use super::header::GRef;
-#[cfg(feature = "lock-owners")]
 use super::status::Reason;
 #[cfg(feature = "lock-owners")]
 use crate::loom::Ordering;
@@ -75,8 +74,82 @@ unsafe fn owner_for(g: GRef) -> u64 {
     0
 }
 
+/// The part of a parked goroutine's stack that is in use, and the handles for which it waits.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    pub(crate) stack: Range<usize>,
+    /// The list of its wait: see `sync::tag`. Empty without the feature `leaks`.
+    pub(crate) wanted: Vec<usize>,
+    /// How many references to it are its own: a waker for each `block_on` on its stack.
+    pub(crate) n_own_refs: u32,
+}
+
+impl Rest {
+    /// One with room for most lists: reading allocates nothing.
+    pub(crate) fn new() -> Rest {
+        Rest {
+            stack: 0..0,
+            wanted: Vec::with_capacity(MAX_WANTED),
+            n_own_refs: 0,
+        }
+    }
+
+    /// Reads those of `g`. `false` if it is not parked on a stack.
+    ///
+    /// # Safety
+    ///
+    /// As that of [`StackCopy::take`].
+    pub(crate) unsafe fn read(&mut self, g: GRef) -> bool {
+        // SAFETY: by this function's contract no thread runs or accesses the coroutine.
+        let coro = unsafe { g.coro() };
+        let (Some(span), Some(coro)) = (g.stack_span(), coro.as_ref()) else {
+            return false;
+        };
+        let Some(sp) = coro.saved_sp(span.clone()) else {
+            return false;
+        };
+        self.stack = sp..span.end;
+        self.wanted.clear();
+        self.n_own_refs = 0;
+        if waits_in_code(g.status.load().reason()) {
+            // SAFETY: its code is in a wait, so its locals are there; by this function's contract it does not change
+            // them now.
+            let locals = unsafe { g.locals() };
+            self.n_own_refs = locals.n_polling.get();
+            #[cfg(feature = "leaks")]
+            {
+                // SAFETY: the frame that waits has the list, and takes it from the locals before it ends.
+                let wanted = unsafe { &*locals.wanted.get() };
+                // A longer list counts as one of what cannot be known.
+                let is_short = wanted.len() <= MAX_WANTED;
+                self.wanted
+                    .extend_from_slice(if is_short { wanted } else { &[] });
+            }
+        }
+        true
+    }
+}
+
+/// The most handles that are read of a select.
+const MAX_WANTED: usize = 64;
+
+/// Whether it is the code of a goroutine that waits for this reason. All but these are left alone.
+fn waits_in_code(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Park
+            | Reason::Future
+            | Reason::ChanRecv
+            | Reason::ChanSend
+            | Reason::Select
+            | Reason::Mutex
+            | Reason::Semaphore
+            | Reason::WaitGroup
+    )
+}
+
 /// The innermost part of a stack, and the registers at which a walk begins.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StackCopy {
     registers: Option<Registers>,
     /// The node that the stack belongs to, as an index into the runtime's nodes.
@@ -90,12 +163,27 @@ pub(crate) struct StackCopy {
     words: Vec<usize>,
 }
 
+/// A copy has marks of handles, too: they are not to be found where no handle is (`sync::tag`).
+#[cfg(feature = "leaks")]
+impl Drop for StackCopy {
+    fn drop(&mut self) {
+        let n = self.words.capacity();
+        self.words.clear();
+        self.words.resize(n, 0);
+        std::hint::black_box(self.words.as_ptr());
+    }
+}
+
 impl StackCopy {
     /// An empty copy with room for any stack: taking a copy allocates nothing.
     pub(crate) fn new() -> StackCopy {
         StackCopy {
+            registers: None,
+            node_idx: None,
+            span: 0..0,
+            owner: 0,
+            base: 0,
             words: Vec::with_capacity(MAX_BYTES / size_of::<usize>()),
-            ..StackCopy::default()
         }
     }
 

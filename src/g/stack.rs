@@ -365,6 +365,20 @@ impl StackPool {
         }
     }
 
+    /// The address ranges of the arenas. A stack that is free, or was, is in one, or is not mapped.
+    #[cfg_attr(
+        not(feature = "leaks"),
+        expect(dead_code, reason = "only the search for handles needs it")
+    )]
+    pub(crate) fn arenas(&self) -> Vec<Range<usize>> {
+        let inner = self.inner.lock();
+        let ranges = inner
+            .arenas
+            .iter()
+            .map(|a| a.base..a.base + a.n_slots * a.slot_bytes);
+        ranges.collect()
+    }
+
     fn count_made(&self) {
         let n = self.n_made.fetch_add(1, Ordering::Relaxed) + 1;
         self.n_peak.fetch_max(n, Ordering::Relaxed);

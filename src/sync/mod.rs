@@ -34,6 +34,7 @@
 //! A goroutine that waits here when its runtime shuts down unwinds. docs/SAFETY.md says what
 //! happens to guards and waiters then.
 
+pub(crate) mod tag;
 pub(crate) mod waitq;
 pub(crate) mod waitlist;
 pub(crate) mod poison;

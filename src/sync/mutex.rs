@@ -11,6 +11,7 @@ use std::sync::{Arc, LockResult, TryLockResult};
 use super::guard::guard;
 use super::poison::{self, Flag};
 use super::raw_mutex::RawMutex;
+use super::tag::{self, Tag};
 use super::waitlist::{self, WaitError};
 use crate::loom::const_fn;
 
@@ -87,6 +88,7 @@ impl<T: ?Sized> RefUnwindSafe for Mutex<T> {}
 pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
     poison: poison::Guard,
+    _tag: Tag,
 }
 
 // SAFETY: a guard is a mutable reference to the value, and any thread may unlock.
@@ -118,6 +120,7 @@ pub struct OwnedMutexGuard<T: ?Sized> {
     /// Dropped after the mutex was unlocked.
     lock: Arc<Mutex<T>>,
     poison: poison::Guard,
+    _tag: Tag,
     /// A shared guard gives shared access to the value: it is Sync only if the value is.
     value: PhantomData<T>,
 }
@@ -316,6 +319,7 @@ impl<T: ?Sized> Mutex<T> {
         OwnedMutexGuard {
             lock: Arc::clone(self),
             poison: Flag::guard(),
+            _tag: self.tag(),
             value: PhantomData,
         }
     }
@@ -326,7 +330,13 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard {
             lock: self,
             poison: Flag::guard(),
+            _tag: self.tag(),
         }
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> Tag {
+        Tag::new(tag::Handle::Guard, std::ptr::from_ref(&self.raw).addr())
     }
 
     /// Whether the mutex is poisoned. See [`Mutex::clear_poison`] for an example.
@@ -442,7 +452,11 @@ impl<T: ?Sized> Mutex<T> {
 
     /// Makes a guard again, of a lock that the caller holds.
     pub(super) fn guard_again(&self, poison: poison::Guard) -> LockResult<MutexGuard<'_, T>> {
-        self.poison.wrap(MutexGuard { lock: self, poison })
+        self.poison.wrap(MutexGuard {
+            lock: self,
+            poison,
+            _tag: self.tag(),
+        })
     }
 }
 

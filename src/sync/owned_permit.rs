@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::semaphore::{
     AcquireError, AcquireTimeoutError, Semaphore, SemaphorePermit, TryAcquireError,
 };
+use super::tag::Tag;
 use crate::util::fmt_as::debug_fields;
 
 /// Acquired permits of a [`Semaphore`] in an [`Arc`]. Dropping it returns them to the semaphore.
@@ -16,6 +17,7 @@ use crate::util::fmt_as::debug_fields;
 pub struct OwnedSemaphorePermit {
     semaphore: Arc<Semaphore>,
     n: usize,
+    _tag: Tag,
 }
 
 impl Semaphore {
@@ -118,6 +120,7 @@ impl Semaphore {
         OwnedSemaphorePermit {
             semaphore: Arc::clone(self),
             n,
+            _tag: self.tag(),
         }
     }
 }
@@ -173,6 +176,7 @@ impl OwnedSemaphorePermit {
         Some(OwnedSemaphorePermit {
             semaphore: Arc::clone(&self.semaphore),
             n,
+            _tag: self.semaphore.tag(),
         })
     }
 

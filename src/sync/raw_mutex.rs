@@ -42,6 +42,7 @@
 //! short before that.
 
 use super::owner::Owner;
+use super::tag;
 use super::waitlist::{Queue, QueueEnd, TAKEN, WaitError, WaitList};
 use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
@@ -185,7 +186,8 @@ impl RawMutex {
 
     #[cold]
     fn lock_contended(&self, options: WaitOptions) -> Result<(), WaitError> {
-        self.owner.while_waiting(|| self.contend(options))?;
+        let contend = || self.owner.while_waiting(|| self.contend(options));
+        tag::while_waiting(tag::Handle::Guard, std::ptr::from_ref(self).addr(), contend)?;
         self.owner.set();
         Ok(())
     }

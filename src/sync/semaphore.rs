@@ -14,6 +14,7 @@ use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use super::tag::{self, Tag};
 use super::waitlist::{Queue, QueueEnd, TAKEN, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
@@ -78,6 +79,7 @@ impl RefUnwindSafe for Semaphore {}
 pub struct SemaphorePermit<'a> {
     semaphore: &'a Semaphore,
     n: usize,
+    _tag: Tag,
 }
 
 /// Error of [`Semaphore::acquire`].
@@ -264,7 +266,8 @@ impl Semaphore {
         let options = WaitOptions::new(Reason::Semaphore)
             .until(deadline_ns)
             .by_context(true);
-        match queue.wait(ctx, QueueEnd::Last, n, options, leave) {
+        let wait = || queue.wait(ctx, QueueEnd::Last, n, options, leave);
+        match tag::while_waiting(tag::Handle::Permit, std::ptr::from_ref(self).addr(), wait) {
             Ok(TAKEN) => Ok(self.permit(n)),
             Ok(_) => Err(Refused::Closed),
             Err(WaitError::TimedOut) => Err(Refused::TimedOut),
@@ -278,7 +281,16 @@ impl Semaphore {
     }
 
     fn permit(&self, n: usize) -> SemaphorePermit<'_> {
-        SemaphorePermit { semaphore: self, n }
+        SemaphorePermit {
+            semaphore: self,
+            n,
+            _tag: self.tag(),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn tag(&self) -> Tag {
+        Tag::new(tag::Handle::Permit, std::ptr::from_ref(self).addr())
     }
 
     /// Takes permits if there are enough and no waiter is queued. Otherwise, if `waits`, sets

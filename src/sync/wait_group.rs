@@ -7,6 +7,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use super::tag::{self, Tag};
 use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
@@ -46,8 +47,11 @@ const MOST: u64 = u64::MAX / ONE / 2;
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone, Default)]
-pub struct WaitGroup(Arc<Group>);
+#[derive(Clone)]
+pub struct WaitGroup {
+    group: Arc<Group>,
+    _tag: Tag,
+}
 
 struct Group {
     /// Ordering: a countdown releases the caller's writes and acquires those of earlier countdowns;
@@ -61,6 +65,16 @@ impl Default for Group {
         Group {
             state: AtomicU64::new(0),
             list: WaitList::new(),
+        }
+    }
+}
+
+impl Default for WaitGroup {
+    fn default() -> WaitGroup {
+        let group = Arc::<Group>::default();
+        WaitGroup {
+            _tag: Tag::new(tag::Handle::Member, Arc::as_ptr(&group).addr()),
+            group,
         }
     }
 }
@@ -107,8 +121,8 @@ impl WaitGroup {
     #[track_caller]
     fn add_in_place(&self, n: isize) {
         let n = n as i64;
-        let added = match self.0.add(n, false) {
-            Added::NeedsLock => self.0.add_and_wake(n),
+        let added = match self.group.add(n, false) {
+            Added::NeedsLock => self.group.add_and_wake(n),
             added => added,
         };
         assert!(added != Added::Negative, "negative WaitGroup counter");
@@ -144,8 +158,8 @@ impl WaitGroup {
     /// unwinds. In a destructor that runs during this unwinding, the call returns at once.
     pub fn wait(&self) {
         points::switch_point();
-        if !self.0.is_zero() {
-            let _ = self.0.wait(false);
+        if !self.group.is_zero() {
+            let _ = self.group.wait(false);
         }
         end_of_wait();
     }
@@ -156,8 +170,8 @@ impl WaitGroup {
     ///
     /// The reason why the wait ended early.
     pub(crate) fn wait_in_context(&self) -> Result<(), WaitError> {
-        if !self.0.is_zero() {
-            self.0.wait(true)?;
+        if !self.group.is_zero() {
+            self.group.wait(true)?;
         }
         end_of_wait();
         Ok(())
@@ -279,8 +293,9 @@ impl Group {
             DequeuedList::new()
         };
         let options = WaitOptions::new(Reason::WaitGroup).by_context(by_context);
-        queue.wait(ctx, QueueEnd::Last, 0, options, leave).map(drop)
+        let wait = || queue.wait(ctx, QueueEnd::Last, 0, options, leave);
+        tag::while_waiting(tag::Handle::Member, std::ptr::from_ref(self).addr(), wait).map(drop)
     }
 }
 
-debug_fields!(WaitGroup, |this| count: this.0.state.load(Ordering::Relaxed) / ONE, ..);
+debug_fields!(WaitGroup, |this| count: this.group.state.load(Ordering::Relaxed) / ONE, ..);

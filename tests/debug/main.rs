@@ -8,6 +8,7 @@ mod util;
 mod accounting;
 mod dump;
 mod gdb;
+mod leaks;
 mod live;
 mod metrics;
 mod profile;

@@ -17,9 +17,9 @@ struct Group<'a> {
 }
 
 /// A text that has no more than so many bytes.
-struct Bounded {
-    text: String,
-    most: usize,
+pub(crate) struct Bounded {
+    pub(crate) text: String,
+    pub(crate) most: usize,
 }
 
 impl std::fmt::Write for Bounded {
@@ -34,7 +34,7 @@ impl std::fmt::Write for Bounded {
 }
 
 /// The end of a list that does not have all goroutines.
-fn left_out(n_left: usize, what: &str) -> String {
+pub(crate) fn left_out(n_left: usize, what: &str) -> String {
     match n_left {
         0 => String::new(),
         n => format!("\n{n} more {what} are left out; the parameter limit is for other numbers\n"),
@@ -153,7 +153,8 @@ fn number_or_null(number: Option<impl std::fmt::Display>) -> String {
     number.map_or_else(|| "null".to_owned(), |n| n.to_string())
 }
 
-fn one(g: &Goroutine) -> String {
+/// A goroutine as JSON.
+pub(crate) fn one(g: &Goroutine) -> String {
     let cpu = g.cpu_time.map(|time| time.as_secs_f64());
     format!(
         "{{\"id\":{},\"parent\":{},\"name\":{},\"label\":{},\"state\":{},\"waiting_seconds\":{},\

@@ -19,6 +19,7 @@
 //! | `/` | a page, kept up to date: Ps by node, queues, goroutines that stand out, histograms |
 //! | `/metrics` | the counters, in Prometheus' text format, and [the program's own](Console::metrics) |
 //! | `/debug/goroutines` | goroutines grouped by stack; `?debug=2` one by one; `?format=json` |
+//! | `/debug/leaks` | goroutines that wait for what cannot happen any more: [`Handle::leaks`](windlass::Handle::leaks); `?format=json` |
 //! | `/debug/profile?seconds=10` | a CPU profile by goroutine name and label, for `go tool pprof` |
 //! | `/debug/contention?seconds=10` | waits for locks, channels and the like, in the same form |
 //! | `/debug/trace?seconds=5` | an execution trace, which <https://ui.perfetto.dev> opens |
@@ -57,6 +58,7 @@ mod access;
 mod goroutines;
 mod http;
 mod json;
+mod leaks;
 mod listen;
 mod pprof;
 mod prometheus;

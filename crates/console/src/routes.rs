@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use windlass::debug::Dump;
+use windlass::debug::{Dump, Leaks};
 use windlass_topology::render::svg;
 
 use crate::http::{self, Answer, Connection, Request};
 use crate::server::Shared;
-use crate::{goroutines, pprof, prometheus};
+use crate::{goroutines, leaks, pprof, prometheus};
 
 const PAGE: &str = include_str!("page.html");
 /// Where the state goes in the page.
@@ -64,6 +64,13 @@ pub(crate) fn answer(
             // A client that reads slowly keeps the place, as the list is in memory.
             return send(connection, request, &list(shared, request));
         }
+        "/debug/leaks" => {
+            let Some(_place) = shared.dump() else {
+                let answer = Answer::text(http::UNAVAILABLE, "too many dumps are being taken");
+                return send(connection, request, &answer);
+            };
+            return send(connection, request, &leaked(shared, request));
+        }
         "/debug/trace" => return trace(shared, connection, request),
         "/debug/profile" => {
             let name = "profile.pb.gz";
@@ -104,10 +111,9 @@ fn send(connection: &mut Connection, request: &Request, answer: &Answer) -> io::
 fn list(shared: &Shared, request: &Request) -> Answer {
     let format = request.parameter("format").unwrap_or("text");
     let debug = request.parameter("debug").unwrap_or("1");
-    let limit = match request.parameter("limit").map(str::parse::<usize>) {
-        None => GOROUTINES,
-        Some(Ok(limit)) => limit,
-        Some(Err(_)) => return Answer::text(http::BAD_REQUEST, "limit: a number is wanted"),
+    let limit = match limit(request) {
+        Ok(limit) => limit,
+        Err(answer) => return answer,
     };
     let list: fn(Dump, usize, usize) -> String = match (format, debug) {
         ("json", _) => goroutines::json,
@@ -128,6 +134,37 @@ fn list(shared: &Shared, request: &Request) -> Answer {
     // One at a time: a dump takes more memory than the list that is made of it.
     let _one = shared.lock_dump();
     Answer::new(content_type, list(shared.handle.dump(), limit, LIST_BYTES))
+}
+
+fn leaked(shared: &Shared, request: &Request) -> Answer {
+    let limit = match limit(request) {
+        Ok(limit) => limit,
+        Err(answer) => return answer,
+    };
+    type Text = fn(Leaks, usize, usize) -> String;
+    let (content_type, list): (_, Text) = match request.parameter("format").unwrap_or("text") {
+        "json" => (crate::JSON, leaks::json),
+        "text" => (crate::TEXT, leaks::text),
+        _ => return Answer::text(http::BAD_REQUEST, "format: choose text or json"),
+    };
+    // One at a time, with dumps: it reads the memory of the process.
+    let _one = shared.lock_dump();
+    match shared.handle.leaks() {
+        Ok(found) => Answer::new(content_type, list(found, limit, LIST_BYTES)),
+        Err(e) => Answer::text(
+            http::UNAVAILABLE,
+            &format!("leaked goroutines cannot be looked for: {e}"),
+        ),
+    }
+}
+
+/// The parameter `limit`.
+fn limit(request: &Request) -> Result<usize, Answer> {
+    match request.parameter("limit").map(str::parse::<usize>) {
+        None => Ok(GOROUTINES),
+        Some(Ok(limit)) => Ok(limit),
+        Some(Err(_)) => Err(Answer::text(http::BAD_REQUEST, "limit: a number is wanted")),
+    }
 }
 
 /// The parameter `seconds`.

@@ -313,6 +313,69 @@ fn goroutines_are_listed_in_each_form() {
 }
 
 #[test]
+fn leaked_goroutines_are_listed() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let (server, addr) = console(&rt);
+    let handle = rt.handle();
+    rt.run(|| {
+        let kept = task::Builder::new().name("kept").spawn(task::park).unwrap();
+        let lost = task::Builder::new()
+            .name("<lost>")
+            .spawn(task::park)
+            .unwrap();
+        let id = lost.task().id();
+        drop(lost);
+        let n_at_rest = || {
+            let all = handle.dump().goroutines;
+            all.iter().filter(|g| g.node.is_some()).count()
+        };
+        blocking(|| {
+            wait_until(|| n_at_rest() == 2);
+            let answer = get(addr, "/debug/leaks");
+            let text = answer.text();
+            assert_eq!(answer.status, 200);
+            assert!(
+                text.starts_with("shown: 1 leaked goroutines\n\nleaked: nobody has a handle"),
+                "{text}"
+            );
+            assert!(
+                text.contains(&format!("\ngoroutine {id} [park, ")),
+                "{text}"
+            );
+            assert!(!text.contains("kept"), "{text}");
+            let json = get(addr, "/debug/leaks?format=json").json();
+            assert_eq!(
+                (&json["runtime"], &json["total"]),
+                (&"shown".into(), &1.into())
+            );
+            let leak = &json["leaks"][0];
+            assert_eq!(
+                (&leak["verdict"], &leak["goroutine"]["id"]),
+                (&"proved".into(), &id.into())
+            );
+            assert_eq!(leak["goroutine"]["name"], "<lost>");
+            let none = get(addr, "/debug/leaks?limit=0");
+            assert!(
+                none.text().contains("1 more goroutines are left out"),
+                "{}",
+                none.text()
+            );
+            for bad in ["format=xml", "limit=x"] {
+                assert_eq!(
+                    get(addr, &format!("/debug/leaks?{bad}")).status,
+                    400,
+                    "{bad}"
+                );
+            }
+        });
+        kept.task().unpark();
+        kept.join().unwrap();
+    });
+    server.shutdown();
+}
+
+#[test]
 fn a_trace_shows_what_ran_meanwhile() {
     let _guard = hang_guard();
     let rt = runtime(2);

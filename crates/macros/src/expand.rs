@@ -124,8 +124,20 @@ impl<'a> Writer<'a> {
         };
         code.extend(self.at_crate(name));
         let mut arguments = self.code("built,");
-        arguments.extend([TokenTree::from(self.function.name.clone())]);
+        arguments.extend(self.called());
         code.extend([self.group(Delimiter::Parenthesis, arguments)]);
+        code
+    }
+
+    /// The function that is run: the inner one, or `|| ::windlass::entry::without_leaks(name)`.
+    fn called(&self) -> TokenStream {
+        let name = TokenStream::from(TokenTree::from(self.function.name.clone()));
+        if self.options.leaks.is_none() {
+            return name;
+        }
+        let mut code = self.code("||");
+        code.extend(self.at_crate("::entry::without_leaks"));
+        code.extend([self.group(Delimiter::Parenthesis, name)]);
         code
     }
 

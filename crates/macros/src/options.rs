@@ -70,6 +70,8 @@ pub(crate) struct Options {
     pub(crate) krate: Option<TokenStream>,
     /// The expression of a builder to start from.
     pub(crate) builder: Option<TokenStream>,
+    /// The word `leaks`, if the test fails when goroutines are leaked at its end.
+    pub(crate) leaks: Option<Ident>,
     /// The word `hook`, if windlass-hook is to be installed, and its path if that was given.
     pub(crate) hook: Option<(Ident, Option<TokenStream>)>,
 }
@@ -139,6 +141,10 @@ impl Options {
             "sim" if kind == Kind::Test => {
                 part.refuse_value()?;
                 self.sim = Some(part.key);
+            }
+            "leaks" if kind == Kind::Test => {
+                part.refuse_value()?;
+                self.leaks = Some(part.key);
             }
             _ if find(BUILDER, &key).is_some() => {
                 self.setters.push(part.into_setter(find(BUILDER, &key))?);
@@ -256,7 +262,7 @@ fn list(entries: &[&str]) -> String {
 fn known(kind: Kind) -> String {
     let own = match kind {
         Kind::Main => String::new(),
-        Kind::Test => format!(", `sim` and with it {}", list(SIM)),
+        Kind::Test => format!(", `leaks`, `sim` and with it {}", list(SIM)),
     };
     format!("`crate`, `builder`, `hook`, {}{own}", list(BUILDER))
 }

@@ -208,6 +208,7 @@ fn an_option_is_wrong() {
             "the option `processors` is here twice",
         ),
         ("crate", "`crate` needs a path"),
+        ("leaks", "unknown option `leaks`"),
         ("sim", "unknown option `sim`"),
         ("\"processors\"", "the name of an option is expected here"),
     ] {
@@ -239,6 +240,7 @@ fn options_of_tests_do_not_go_together() {
             "sim, processors = 2",
             "`processors` is a setting of a runtime",
         ),
+        ("leaks = true", "`leaks` takes no value"),
         ("sim, hook = a", "`builder` and `hook` are for runtimes"),
         ("hook = a", "covers the functions of windlass-hook as well"),
         // The package of these tests.

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use util::PROMISE;
-use windlass::{sleep, spawn, task, yield_now};
+use windlass::debug::Dump;
+use windlass::{Handle, sleep, spawn, task, yield_now};
 
 #[windlass::test(unsafe(no_thread_local_across_waits), name = "two")]
 fn runs_on_a_goroutine_of_two_processors() {
@@ -77,6 +78,51 @@ fn finds_the_promise_of_the_crate() {
 #[windlass::test(sim, seeds = 1, unsafe(no_thread_local_across_waits))]
 fn a_simulation_takes_the_words() {
     assert!(windlass::sim::is_simulated());
+}
+
+#[windlass::test(leaks)]
+fn leaks_nothing() -> Result<(), String> {
+    let parked = spawn(task::park);
+    parked.task().unpark();
+    parked.join().map_err(|_| "it has panicked".to_owned())
+}
+
+/// Nobody can unpark the goroutine.
+fn leaks() {
+    let lost = spawn(task::park);
+    let id = lost.task().id();
+    drop(lost);
+    // A dump has its node when its thread has left it.
+    let rests = |dump: &Dump| {
+        let mut all = dump.goroutines.iter();
+        all.any(|g| g.id == id && g.node.is_some())
+    };
+    while !rests(&Handle::current().dump()) {
+        sleep(Duration::from_millis(1));
+    }
+}
+
+#[windlass::test(leaks)]
+#[should_panic(expected = "leaked: nobody has a handle by which to unpark it")]
+fn fails_if_it_leaks() {
+    leaks();
+}
+
+#[windlass::test]
+fn may_leak_if_it_is_not_asked() {
+    leaks();
+}
+
+#[windlass::test(sim, leaks, seeds = 2)]
+#[should_panic(expected = "the test leaks goroutines: ")]
+fn fails_if_it_leaks_in_a_simulation() {
+    leaks();
+}
+
+#[windlass::test(sim, leaks, seeds = 2)]
+fn leaks_nothing_in_a_simulation() {
+    let waits = spawn(|| sleep(Duration::from_secs(1)));
+    waits.join().unwrap();
 }
 
 static N_RUNS: AtomicUsize = AtomicUsize::new(0);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::g::header::GRef;
-use crate::g::snapshot::StackCopy;
+use crate::g::snapshot::{Rest, StackCopy};
 #[cfg(feature = "sim")]
 use crate::g::status::GKind;
 use crate::g::status::Status;
@@ -23,10 +23,23 @@ const TRIES: u32 = 3;
 /// lock, so the holder must not wait for one. If the M that parked the goroutine is still in
 /// the commit of the wait, which uses the stack, nothing is copied.
 pub(crate) fn copy_stack(sched: &Sched, g: GRef, copy: &mut StackCopy) -> bool {
+    // SAFETY: `while_at_rest` lets no thread resume it meanwhile.
+    while_at_rest(sched, g, |g| unsafe { copy.take(g) })
+}
+
+/// Reads which part of the stack of `g` is in use, and for which handles it waits, if it is parked. Otherwise as
+/// [`copy_stack`].
+pub(crate) fn read_rest(sched: &Sched, g: GRef, rest: &mut Rest) -> bool {
+    // SAFETY: `while_at_rest` lets no thread resume it meanwhile.
+    while_at_rest(sched, g, |g| unsafe { rest.read(g) })
+}
+
+/// Calls `read` while no thread resumes `g`; `false` if that cannot be had, or `read` returns it.
+fn while_at_rest(sched: &Sched, g: GRef, mut read: impl FnMut(GRef) -> bool) -> bool {
     #[cfg(feature = "sim")]
     if is_at_rest_here(sched, g) {
-        // SAFETY: the caller is the M that ran it last, as there is only one.
-        return unsafe { copy.take(g) };
+        // The caller is the M that ran it last, as there is only one.
+        return read(g);
     }
     (0..TRIES).any(|_| {
         let ms = sched.ms.lock();
@@ -40,8 +53,8 @@ pub(crate) fn copy_stack(sched: &Sched, g: GRef, copy: &mut StackCopy) -> bool {
             .all
             .iter()
             .any(|m| m.committing.load(Ordering::Acquire) == g.as_ptr());
-        // SAFETY: the wait is held, and no M commits it.
-        let taken = !committing && unsafe { copy.take(g) };
+        // The wait is held, and no M commits it.
+        let taken = !committing && read(g);
         g.status.let_go(wait);
         taken
     })

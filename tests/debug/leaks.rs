@@ -1,0 +1,147 @@
+//! Leaked goroutines that counts of references and joins prove, in every build. tests/leaks.rs has those of handles.
+
+use crate::util;
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use windlass::context::Context;
+use windlass::debug::{Leaks, State, Verdict};
+use windlass::task::{self, JoinHandle, Task};
+use windlass::{Handle, blocking, channel, spawn};
+
+fn wait_until_it_waits(id: u64) {
+    util::wait_until(|| {
+        // A dump has its node when its thread has left it.
+        let all = Handle::current().dump().goroutines;
+        all.iter()
+            .any(|g| g.id == id && g.state == State::Waiting && g.node.is_some())
+    });
+}
+
+/// Starts a goroutine that begins to wait.
+fn waits(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let waiter = task::Builder::new().name(name).spawn(f).unwrap();
+    wait_until_it_waits(waiter.task().id());
+    waiter
+}
+
+fn leaks() -> Leaks {
+    let handle = Handle::current();
+    blocking(|| handle.leaks()).unwrap()
+}
+
+fn names(found: &Leaks) -> Vec<&str> {
+    let names = found
+        .leaks
+        .iter()
+        .map(|leak| leak.goroutine.name.as_deref());
+    names.map(Option::unwrap).collect()
+}
+
+#[test]
+fn nobody_can_unpark_it() {
+    util::run(2, || {
+        let lost = waits("lost", task::park);
+        let kept = waits("kept", task::park);
+        assert!(leaks().leaks.is_empty(), "both have handles");
+        let id = lost.task().id();
+        drop(lost);
+        let found = leaks();
+        assert_eq!(names(&found), ["lost"]);
+        let leak = &found.leaks[0];
+        assert_eq!(
+            (leak.goroutine.id, leak.verdict),
+            (id, Verdict::Proved),
+            "{found}"
+        );
+        assert_eq!(leak.goroutine.wait_reason, Some("park"));
+        let text = found.to_string();
+        let says = format!(
+            ": 1 leaked goroutines\n\nleaked: nobody has a handle by which to unpark it\ngoroutine {id} [park"
+        );
+        assert!(text.contains(&says), "{text}");
+        assert!(text.contains("tests/debug/leaks.rs:"), "{text}");
+        kept.task().unpark();
+        kept.join().unwrap();
+    });
+}
+
+#[test]
+fn no_waker_of_its_future_is_left() {
+    util::run(2, || {
+        let keeps = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let its = std::sync::Arc::clone(&keeps);
+        let waiter = waits("future", move || {
+            windlass::future::block_on(std::future::poll_fn(|cx| {
+                its.lock().unwrap().push(cx.waker().clone());
+                std::task::Poll::<()>::Pending
+            }));
+        });
+        drop(waiter);
+        assert!(leaks().leaks.is_empty(), "there is a waker");
+        keeps.lock().unwrap().clear();
+        let found = leaks();
+        assert_eq!(names(&found), ["future"]);
+        assert_eq!(found.leaks[0].verdict, Verdict::Proved);
+        assert_eq!(found.leaks[0].reason, "no waker for it is left");
+    });
+}
+
+#[test]
+fn rings_of_joins_and_who_waits_for_them() {
+    util::run(2, || {
+        let (give_one, one) = mpsc::channel::<JoinHandle<()>>();
+        let (give_two, two) = mpsc::channel::<JoinHandle<()>>();
+        let joins = |name: &str, handles: mpsc::Receiver<JoinHandle<()>>| {
+            let join = move || drop(blocking(|| handles.recv()).unwrap().join());
+            task::Builder::new().name(name).spawn(join).unwrap()
+        };
+        let (first, second) = (joins("first", one), joins("second", two));
+        let ids = [first.task().id(), second.task().id()];
+        give_one.send(second).unwrap();
+        give_two.send(first).unwrap();
+        ids.into_iter().for_each(wait_until_it_waits);
+        util::wait_until(|| leaks().leaks.len() == 2);
+        let found = leaks();
+        assert_eq!(names(&found), ["first", "second"]);
+        assert!(
+            found.leaks.iter().all(|l| l.verdict == Verdict::Proved),
+            "{found}"
+        );
+        let says = format!("goroutine {}, which it joins, is leaked", ids[1]);
+        assert_eq!(found.leaks[0].reason, says);
+        assert_eq!(found.leaks[0].goroutine.waits_for, Some(ids[1]));
+    });
+}
+
+#[test]
+fn joins_of_what_goes_on_or_that_end_early_are_none() {
+    util::run(2, || {
+        let (ctx, canceller) = Context::background().with_cancel();
+        let (stop, stopped) = channel::bounded::<()>(0);
+        let works = spawn(move || {
+            let _ = stopped.recv();
+        });
+        let joins = waits("joins", move || works.join().unwrap());
+        let lost = || waits("lost", task::park);
+        let (in_context, with_deadline) = (lost(), lost());
+        let tasks: [Task; 2] = [in_context.task(), with_deadline.task()];
+        let by_context = waits("by context", move || drop(in_context.join_context(&ctx)));
+        let by_time = waits("by time", move || {
+            drop(with_deadline.join_timeout(Duration::from_secs(3600)));
+        });
+        let sleeps = waits("sleeps", || task::park_timeout(Duration::from_secs(3600)));
+        let sleeper = sleeps.task();
+        drop(sleeps);
+        let found = leaks();
+        assert!(found.leaks.is_empty(), "{found}");
+        canceller.cancel();
+        by_context.join().unwrap();
+        tasks.iter().for_each(Task::unpark);
+        by_time.join().unwrap();
+        sleeper.unpark();
+        drop(stop);
+        joins.join().unwrap();
+    });
+}
