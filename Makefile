@@ -10,7 +10,7 @@ help: ## this list; `make help-all` has the targets of make/ too
 setup: ## installs libhwloc, SQLite and pkg-config if they are missing
 	@scripts/setup.sh
 
-clients: ## installs curl, gdb, redis-tools and wrk, with which tests drive the examples; tests skip without
+clients: ## installs curl (also with HTTP/3), gdb, redis-tools and wrk, with which tests drive the examples; tests skip without
 	@scripts/clients.sh
 
 # The features of one package only: nothing is built that the demo does not need.

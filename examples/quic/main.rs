@@ -1,15 +1,25 @@
-//! A server and a client of HTTP/0.9 over QUIC, the protocol by which QUIC libraries test each other.
+//! A server of HTTP/3, and of HTTP/0.9 over QUIC, the protocol by which QUIC libraries test each other; a client of the
+//! latter.
 //!
 //! ```text
 //! cargo run --release --features quic --example quic -- [--addr HOST:PORT] >cert.pem
+//! curl --http3-only --cacert cert.pem https://localhost:4433/bytes/1000
 //! cargo run --release --features quic --example quic -- --get HOST:PORT --path /bytes/1000 --cert cert.pem
 //! ```
 //!
 //! The server listens on 127.0.0.1:4433 by default, and prints the certificate that it has made for localhost, which
-//! the client is to trust. Ctrl-c or SIGTERM stop it. Pages: `/`, `/bytes/N`, `/echo`.
+//! the client is to trust. Ctrl-c or SIGTERM stop it. Pages: `/`, `/bytes/N`, `/echo` (with HTTP/3 by POST).
+//!
+//! If `curl --version` does not name HTTP3, PyPI has a curl that knows it: `make clients` installs it for the tests.
+//!
+//! ```text
+//! target/clients/kosoku/bin/python -c 'import curl_cffi as curl
+//! print(curl.get("https://localhost:4433/", http_version="v3only", verify="cert.pem").text)'
+//! ```
 //!
 //! The protocol is the crate quinn-proto, which makes no system call. `endpoint.rs` brings it onto a `UdpSocket` with
-//! blocking calls: streams implement `Read` and `Write`, and park the goroutine.
+//! blocking calls: streams implement `Read` and `Write`, and park the goroutine. HTTP/3 is the crate h3: `http3.rs` gives it
+//! these streams.
 #![expect(clippy::print_stdout, reason = "prints the certificate, or the page")]
 
 #[path = "../support/args.rs"]
@@ -70,7 +80,7 @@ fn serve(addr: &str) -> io::Result<()> {
 
 fn get(server: &str, path: &str, cert: &str) -> io::Result<()> {
     let cert = CertificateDer::from_pem_file(cert).map_err(io::Error::other)?;
-    let config = quic::client_config(&cert)?;
+    let config = quic::client_config(&cert, quic::HTTP_0_9)?;
     let mut addrs = server.to_socket_addrs()?;
     let to = addrs.next().ok_or_else(|| io::Error::other("no address"))?;
     let own = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };

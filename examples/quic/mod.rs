@@ -7,20 +7,32 @@
 
 mod config;
 mod endpoint;
+mod http3;
 mod streams;
 
 pub(crate) use config::{Identity, client_config};
 pub(crate) use endpoint::{Connection, Endpoint};
+#[allow(
+    unused_imports,
+    reason = "of a client of HTTP/3, which only the tests have"
+)]
+pub(crate) use http3::Quic;
 pub(crate) use streams::{RecvStream, SendStream};
 
 use std::io::{self, Read, Write};
 
-/// The protocol that client and server agree on: HTTP/0.9 over QUIC, by which QUIC libraries test each other. A
-/// request is the line `GET /path`, the answer a body, each on a stream of its own.
-pub(crate) const ALPN: &[u8] = b"hq-interop";
+/// The name of HTTP/3 in the handshake, in which client and server agree on a protocol.
+pub(crate) const HTTP_3: &[u8] = b"h3";
+
+/// That of HTTP/0.9 over QUIC, by which QUIC libraries test each other. A request is the line `GET /path`, the answer a
+/// body, each on a stream of its own.
+pub(crate) const HTTP_0_9: &[u8] = b"hq-interop";
 
 /// The longest request line.
 const MAX_REQUEST_BYTES: u64 = 1024;
+
+/// The first page.
+const GREETING: &[u8] = b"Hello over QUIC\n";
 
 /// The most bytes of a page.
 const MAX_PAGE_BYTES: u64 = 64 << 20;
@@ -29,7 +41,12 @@ const MAX_PAGE_BYTES: u64 = 64 << 20;
 pub(crate) fn serve(endpoint: &Endpoint) {
     while let Some(connection) = endpoint.accept() {
         // Errors of a connection concern only its peer.
-        drop(windlass::spawn(move || serve_one(&connection)));
+        drop(windlass::spawn(move || {
+            match connection.protocol().as_deref() {
+                Some(HTTP_3) => http3::serve(connection),
+                _ => serve_one(&connection),
+            }
+        }));
     }
 }
 
@@ -52,12 +69,12 @@ fn answer(mut send: SendStream, receive: RecvStream) -> io::Result<()> {
         let n: u64 = n.parse().map_err(io::Error::other)?;
         io::copy(&mut io::repeat(b'w').take(n.min(MAX_PAGE_BYTES)), &mut send)?;
     } else if path == "/" {
-        send.write_all(b"Hello over QUIC\n")?;
+        send.write_all(GREETING)?;
     }
     send.finish()
 }
 
-/// Fetches a page over a connection.
+/// Fetches a page over a connection of HTTP/0.9.
 ///
 /// # Errors
 ///

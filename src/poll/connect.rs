@@ -84,20 +84,13 @@ impl Fd {
                     self.on_thread(libc::POLLIN, deadline, now)
                 }
                 Caller::Goroutine(g) => {
-                    let _in_mode = op::is_epoll_here().then(|| self.accepting());
                     let request = Request::Accept {
                         fd: self.as_fd().as_raw_fd(),
                         addr: addr.cast(),
                         len: addr_len,
                     };
                     // SAFETY: the storage for the address is on this frame.
-                    let mut accepted = unsafe { op::run_until(g, request, deadline) };
-                    let errno = accepted.as_ref().err().and_then(io::Error::raw_os_error);
-                    if errno.is_some_and(is_rings_own) && !op::is_epoll_here() {
-                        let _in_mode = self.accepting();
-                        // SAFETY: as above.
-                        accepted = unsafe { op::run_by_attempts(g, request, deadline) };
-                    }
+                    let mut accepted = unsafe { self.accept_until(g, request, deadline) };
                     // The kernel's own errors come from an accept that has checked the queue.
                     if accepted.as_ref().is_err_and(|e| e.raw_os_error().is_none()) {
                         // SAFETY: as above.
@@ -112,6 +105,29 @@ impl Fd {
         // SAFETY: the kernel wrote an address of `len` bytes into the storage.
         let addr = unsafe { SockAddr::new(storage, len) };
         Ok((Fd::from(fd), addr))
+    }
+
+    /// Makes an accept by the poller; by attempts where a ring may not.
+    ///
+    /// # Safety
+    ///
+    /// As [`op::run`].
+    unsafe fn accept_until(
+        &self,
+        g: GRef,
+        request: Request,
+        deadline: Deadline<'_>,
+    ) -> io::Result<op::Completed> {
+        let in_mode = op::is_epoll_here().then(|| self.accepting());
+        // SAFETY: by this function's contract.
+        let accepted = unsafe { op::run_until(g, request, deadline) };
+        let errno = accepted.as_ref().err().and_then(io::Error::raw_os_error);
+        if in_mode.is_some() || !errno.is_some_and(is_rings_own) {
+            return accepted;
+        }
+        let _in_mode = self.accepting();
+        // SAFETY: by this function's contract.
+        unsafe { op::run_by_attempts(g, request, deadline) }
     }
 
     /// Makes an accept again that a deadline or a context has just ended, if there is a connection now.
@@ -131,7 +147,7 @@ impl Fd {
             // Another accept may take the connection first.
             let soon = clock::now_ns() + ACCEPT_PAUSE_NS;
             // SAFETY: by this function's contract.
-            let accept = || unsafe { op::run_until(g, request, Deadline::at(soon)) };
+            let accept = || unsafe { self.accept_until(g, request, Deadline::at(soon)) };
             let accepted = current_context::shield(accept);
             let is_cut = |e: &io::Error| e.raw_os_error().is_none();
             if points::is_cancelled() || !accepted.as_ref().is_err_and(is_cut) {

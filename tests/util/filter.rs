@@ -59,6 +59,12 @@ pub(crate) fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 
 /// Installs a filter in the threads that the flags say.
 pub(crate) fn install(flags: libc::c_ulong, filter: &mut [libc::sock_filter]) {
+    let r = install_with(flags, filter);
+    assert_eq!(r, 0, "the thread {r} is out of step");
+}
+
+/// As [`install`], and returns the call's result.
+pub(crate) fn install_with(flags: libc::c_ulong, filter: &mut [libc::sock_filter]) -> i32 {
     let program = libc::sock_fprog {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),
@@ -69,6 +75,7 @@ pub(crate) fn install(flags: libc::c_ulong, filter: &mut [libc::sock_filter]) {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let set = libc::SECCOMP_SET_MODE_FILTER;
         let r = libc::syscall(libc::SYS_seccomp, set, flags, &raw const program);
-        assert_eq!(r, 0, "{}", io::Error::last_os_error());
+        assert!(r >= 0, "{}", io::Error::last_os_error());
+        r as i32
     }
 }

@@ -44,6 +44,8 @@ enum Mode {
     Unmodified,
     /// By goroutines, with windlass-hook.
     Hook,
+    /// By goroutines, with windlass-hook, in `windlass_hook::paused`.
+    Paused,
     /// By goroutines, in `windlass::blocking`.
     Blocking,
     /// By goroutines, in `windlass::offload`.
@@ -51,10 +53,11 @@ enum Mode {
 }
 
 /// In the order of the columns.
-const MODES: [(&str, Mode); 5] = [
+const MODES: [(&str, Mode); 6] = [
     ("threads", Mode::Threads),
     ("unmodified", Mode::Unmodified),
     ("hook", Mode::Hook),
+    ("paused", Mode::Paused),
     ("blocking", Mode::Blocking),
     ("offload", Mode::Offload),
 ];
@@ -66,6 +69,8 @@ struct Figure {
     per_second: f64,
     /// The neighbour's slow round trips meanwhile: 99 % are faster.
     p99: Duration,
+    /// CPU time of the process for each of these dialogues.
+    cpu: Duration,
     /// The share of half the rate of threads that was reached, and the neighbour's slow round trips
     /// meanwhile.
     reached: f64,
@@ -91,7 +96,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures the clients of these names, or all, and prints two tables.
+/// Measures the clients of these names, or all, and prints three tables.
 fn tables(names: &[String]) -> Result {
     let named = names.iter().map(|name| Client::named(name));
     let mut clients = named.collect::<Result<Vec<_>>>()?;
@@ -99,7 +104,7 @@ fn tables(names: &[String]) -> Result {
         clients = CLIENTS.iter().collect();
     }
     let echo = echo_server();
-    let (mut rates, mut waits) = (String::new(), String::new());
+    let [mut rates, mut waits, mut cpu] = [const { String::new() }; 3];
     for client in clients {
         let server = match Server::start(client.server) {
             Ok(server) => server,
@@ -110,19 +115,23 @@ fn tables(names: &[String]) -> Result {
         };
         rates += &format!("| {} | {} |", client.name, client.limit);
         waits += &format!("| {} | {} |", client.name, client.limit);
+        cpu += &format!("| {} | {} |", client.name, client.limit);
         let mut of_threads = 0.0;
         for (name, mode) in MODES {
-            if mode == Mode::Hook && !client.parks {
+            if matches!(mode, Mode::Hook | Mode::Paused) && !client.parks {
                 rates += " – |";
+                cpu += " – |";
                 waits += " – |";
                 continue;
             }
             let Some(figure) = child(client, name, &server, echo, of_threads) else {
                 rates += &format!(" not in {} s |", LIMIT.as_secs());
+                cpu += " – |";
                 waits += " – |";
                 continue;
             };
             let rate = figure.per_second;
+            cpu += &format!(" {:.0} |", figure.cpu.as_secs_f64() * 1e6);
             if mode == Mode::Threads {
                 of_threads = rate;
                 rates += &format!(" {rate:.0}/s |");
@@ -136,15 +145,18 @@ fn tables(names: &[String]) -> Result {
             waits += &format!(" {half}{note} / {full} |");
         }
         rates.push('\n');
+        cpu.push('\n');
         waits.push('\n');
     }
-    let columns = "| client | connections | threads | unmodified | hook | `blocking` | `offload` |";
-    let line = "|---|---|---|---|---|---|---|";
+    let columns = "| client | connections | threads | unmodified | hook | `paused` | `blocking` | `offload` |";
+    let line = "|---|---|---|---|---|---|---|---|";
     println!("Throughput beside threads\n\n{columns}\n{line}\n{rates}");
     println!(
         "p99 of the neighbour in ms: at half load / at full load; *: half load was not reached; none: no round trip\n"
     );
     println!("{columns}\n{line}\n{waits}");
+    println!("CPU time of the client's process for a dialogue in µs, at full load\n");
+    println!("{columns}\n{line}\n{cpu}");
     Ok(())
 }
 
@@ -195,6 +207,7 @@ fn child(client: &Client, mode: &str, server: &Server, echo: u16, rate: f64) -> 
     Some(Figure {
         per_second: number()?,
         p99: Duration::from_secs_f64(number()?),
+        cpu: Duration::from_secs_f64(number()?),
         reached: number()?,
         half_p99: Duration::from_secs_f64(number()?),
         threads: number()? as usize,
@@ -221,18 +234,22 @@ fn measure(args: &[String]) -> Result {
     };
     let (echo, of_threads): (u16, f64) = (echo.parse()?, of_threads.parse()?);
     let measure = || -> Result<()> {
-        let (per_second, p99) = load(client, mode, &world, echo, None)?;
+        let (per_second, p99, cpu) = load(client, mode, &world, echo, None)?;
         let half = if threads { per_second } else { of_threads } / 2.0;
-        let (rate, half_p99) = load(client, mode, &world, echo, Some(half))?;
+        let (rate, half_p99, _) = load(client, mode, &world, echo, Some(half))?;
         let (p99, half_p99) = (p99.as_secs_f64(), half_p99.as_secs_f64());
         let threads = std::fs::read_dir("/proc/self/task")?.count();
-        println!("{per_second} {p99} {} {half_p99} {threads}", rate / half);
+        let cpu = cpu.as_secs_f64();
+        println!(
+            "{per_second} {p99} {cpu} {} {half_p99} {threads}",
+            rate / half
+        );
         Ok(())
     };
     if threads {
         return measure();
     }
-    if mode == Mode::Hook {
+    if matches!(mode, Mode::Hook | Mode::Paused) {
         // SAFETY: the clients keep no thread-local across a call that parks.
         unsafe { windlass_hook::install() };
     }
@@ -285,6 +302,7 @@ impl Load {
                 break;
             }
             match self.mode {
+                Mode::Paused => windlass_hook::paused(|| seat.talk(i))?,
                 Mode::Blocking => windlass::blocking(|| seat.talk(i))?,
                 Mode::Offload => windlass::offload(|| seat.talk(i))?,
                 _ => seat.talk(i)?,
@@ -295,14 +313,15 @@ impl Load {
     }
 }
 
-/// Dialogues in a second at this rate, or as fast as they can be, and the neighbour's p99.
+/// Dialogues in a second at this rate, or as fast as they can be, the neighbour's p99, and the CPU time of a
+/// dialogue.
 fn load(
     client: &Client,
     mode: Mode,
     world: &World,
     echo: u16,
     rate: Option<f64>,
-) -> Result<(f64, Duration)> {
+) -> Result<(f64, Duration, Duration)> {
     let load = Arc::new(Load {
         pool: Pool::new(client, world)?,
         mode,
@@ -330,9 +349,14 @@ fn load(
             *trips.lock().expect("nobody panicked") = times;
         })
     };
-    let (before, begin) = (load.done.load(Ordering::Relaxed), Instant::now());
+    let (before, begin, cpu) = (
+        load.done.load(Ordering::Relaxed),
+        Instant::now(),
+        cpu_time(),
+    );
     windlass::sleep(WINDOW);
     let done = load.done.load(Ordering::Relaxed) - before;
+    let cpu = (cpu_time() - cpu).div_f64(done.max(1) as f64);
     let per_second = done as f64 / begin.elapsed().as_secs_f64();
     load.over.store(true, Ordering::Relaxed);
     neighbour();
@@ -340,7 +364,18 @@ fn load(
     let mut trips = trips.lock().expect("nobody panicked");
     trips.sort_unstable();
     let p99 = trips.get(trips.len() * 99 / 100).copied();
-    Ok((per_second, p99.unwrap_or_default()))
+    Ok((per_second, p99.unwrap_or_default(), cpu))
+}
+
+/// The CPU time of this process.
+fn cpu_time() -> Duration {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the place for the time is valid.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// Sends 64 bytes and waits for the echo, every millisecond.

@@ -30,6 +30,8 @@ pub enum Kind {
     MariaDb,
     /// PostgreSQL. The user postgres needs no password.
     Postgres,
+    /// mosquitto. It asks nobody for a name.
+    Mqtt,
     /// aiosmtpd, which answers each mail with the mail's last line.
     Smtp,
     /// pyftpdlib. Everybody may write.
@@ -69,6 +71,7 @@ impl Server {
             Kind::MariaDb => start_process(&dir, mariadb, accepts, libc::SIGKILL),
             // At this signal it ends its children, and itself at once.
             Kind::Postgres => start_process(&dir, postgres, logs_in, libc::SIGQUIT),
+            Kind::Mqtt => start_process(&dir, mosquitto, accepts, libc::SIGKILL),
             Kind::Smtp => start_python(&dir, "aiosmtpd", include_str!("../python/smtp.py")),
             Kind::Ftp => start_python(&dir, "pyftpdlib", include_str!("../python/ftp.py")),
             Kind::Http => serve(|stream| Ok(http::answer(stream, || ())?)),
@@ -168,6 +171,15 @@ fn postgres(dir: &Path, port: u16) -> Result<Command> {
         .args(["-c", "fsync=off", "-c", "max_connections=150"])
         .arg("-k")
         .arg(dir);
+    Ok(command)
+}
+
+fn mosquitto(dir: &Path, port: u16) -> Result<Command> {
+    let config = dir.join("mosquitto.conf");
+    let settings = format!("listener {port} 127.0.0.1\nallow_anonymous true\n");
+    fs::write(&config, settings)?;
+    let mut command = Command::new(find("mosquitto", &["/usr/sbin".into()])?);
+    command.arg("-c").arg(config);
     Ok(command)
 }
 

@@ -163,6 +163,12 @@ fn postgres_serves_all() {
     serves_all("postgres");
 }
 
+/// As postgres, but the runtime is a part of each client, and waits for messages that nobody has asked for.
+#[test]
+fn rumqttc_serves_all() {
+    serves_all("rumqttc");
+}
+
 #[test]
 fn lettre_serves_all() {
     serves_all("lettre");

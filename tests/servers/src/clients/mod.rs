@@ -5,6 +5,7 @@ pub mod sql;
 pub mod tls;
 
 mod mail;
+mod mqtt;
 mod redis;
 
 use std::error::Error;
@@ -163,6 +164,13 @@ pub const CLIENTS: &[Client] = &[
         limit: 100,
         parks: true,
         prepare: tls::rustls,
+    },
+    Client {
+        name: "rumqttc",
+        server: Kind::Mqtt,
+        limit: 100,
+        parks: true,
+        prepare: mqtt::rumqttc,
     },
     // SQLite sleeps inside its calls while another connection writes, and its mutexes know their thread.
     Client {
