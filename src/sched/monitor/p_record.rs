@@ -5,6 +5,7 @@ use crate::sched::types::debug_hooks::Stall;
 use crate::sched::types::m::Carrier;
 use crate::sched::types::p::P;
 use crate::sys::clock::NEVER;
+use crate::util::ladder;
 
 /// The state of a P when sysmon last looked, and since when it has been like that.
 #[derive(Debug)]
@@ -69,27 +70,44 @@ impl PRecord<'_> {
         self.look_at_ns = NEVER;
     }
 
-    /// Compares `p`, which `m` holds, with the last look. `true` if its goroutine has begun a blocking section since;
-    /// `is_outside` says that it is in none now.
-    pub(crate) fn note(
-        &mut self,
-        p: &P,
-        m: Option<&Carrier>,
-        is_outside: bool,
-        now_ns: u64,
-    ) -> bool {
+    /// Compares `p`, which `m` holds and whose goroutine is in no blocking section, with the last look.
+    pub(crate) fn note_outside(&mut self, p: &P, m: Option<&Carrier>, now_ns: u64) {
         let dispatches = p.stats.dispatches.get();
-        let dispatched = self.dispatches != dispatches || self.since_ns == 0;
         self.note_progress(p, m, dispatches, now_ns);
+        let dispatched = self.note_dispatches(dispatches, now_ns);
+        if dispatched || self.outside_since_ns == 0 {
+            self.outside_since_ns = now_ns;
+        }
+        self.note_section(p, now_ns);
+    }
+
+    /// Compares `p`, whose goroutine is in a blocking section, with the last look. `true` if it was not in this one
+    /// then. Leaves the M alone, which makes no progress in a section.
+    pub(crate) fn note_inside(&mut self, p: &P, now_ns: u64) -> bool {
+        if self.note_dispatches(p.stats.dispatches.get(), now_ns) {
+            self.begin_progress(now_ns);
+        }
+        self.outside_since_ns = 0;
+        self.note_section(p, now_ns)
+    }
+
+    /// Whether its goroutines have been in blocking sections at short intervals, up to now.
+    pub(crate) fn had_section(&self, now_ns: u64) -> bool {
+        now_ns - self.section_since_ns < 2 * ladder::SLICE_NS
+    }
+
+    /// `true` if `p` has dispatched since the last look.
+    fn note_dispatches(&mut self, dispatches: u64, now_ns: u64) -> bool {
+        let dispatched = self.dispatches != dispatches || self.since_ns == 0;
         if dispatched {
             self.dispatches = dispatches;
             self.since_ns = now_ns;
         }
-        if !is_outside {
-            self.outside_since_ns = 0;
-        } else if dispatched || self.outside_since_ns == 0 {
-            self.outside_since_ns = now_ns;
-        }
+        dispatched
+    }
+
+    /// `true` if its goroutine has begun a blocking section since the last look.
+    fn note_section(&mut self, p: &P, now_ns: u64) -> bool {
         let section = p.syscalltick.load(Ordering::Relaxed);
         let is_new = std::mem::replace(&mut self.section, section) != section;
         if is_new {
@@ -105,15 +123,18 @@ impl PRecord<'_> {
         });
         // The M's loop may take long, with a hundred thousand timers due. A goroutine's calls do not.
         let is_in_loop = m.is_some_and(|m| m.curg.get().is_none());
-        self.progress_ns = if is_in_loop || self.calls != calls {
-            now_ns
+        if is_in_loop || self.calls != calls {
+            self.begin_progress(now_ns);
         } else if self.dispatches != dispatches {
             // From its own readings of the clock, which may be older than the dispatch.
-            p.local.pace.now_ns().min(now_ns).max(self.progress_ns)
-        } else {
-            return;
-        };
+            let read_ns = p.local.pace.now_ns().min(now_ns);
+            self.begin_progress(read_ns.max(self.progress_ns));
+        }
         self.calls = calls;
+    }
+
+    fn begin_progress(&mut self, at_ns: u64) {
+        self.progress_ns = at_ns;
         self.cpu_ns = None;
         self.asked_cpu_ns = None;
     }

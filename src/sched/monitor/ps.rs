@@ -34,6 +34,8 @@ pub(crate) struct Findings {
     pub(crate) is_busy: bool,
     /// Goroutines go from one blocking section to the next, while others wait.
     pub(crate) has_sections: bool,
+    /// A blocking section has begun at a P that has work: a look that comes soon tells whether it lasts.
+    pub(crate) has_new_section: bool,
     /// Some P is in a blocking section and has no work: a goroutine queued on its node has to wake
     /// sysmon.
     pub(crate) awaits_work: bool,
@@ -100,7 +102,7 @@ impl<'a> Ps<'a> {
             if is_outside && !self.is_idle(p) {
                 let record = &mut self.records[p.idx];
                 if record.is_to_be_looked_at(now_ns) {
-                    record.note(p, owner_of(p), true, now_ns);
+                    record.note_outside(p, owner_of(p), now_ns);
                 }
                 self.serve_due_work(p, now_ns);
             }
@@ -130,17 +132,14 @@ impl<'a> Ps<'a> {
             return self.records[p.idx].note_idle();
         }
         let m_id = p.syscall.load(Ordering::Acquire);
-        let (owner, is_wanted) = (owner_of(p), self.is_wanted(p));
-        let record = &mut self.records[p.idx];
-        let is_new = record.note(p, owner, m_id == 0, now_ns);
+        if m_id != 0 {
+            return self.visit_section(p, m_id, now_ns);
+        }
+        let (owner, record) = (owner_of(p), &mut self.records[p.idx]);
+        record.note_outside(p, owner, now_ns);
         let for_ns = now_ns - record.since_ns;
         let is_hog = for_ns >= ladder::HOG_NS;
-        let has_sections = now_ns - record.section_since_ns < ladder::LATE_NS;
-        self.found.has_sections |= has_sections && is_wanted;
-        if m_id != 0 {
-            record.look_at_ns = NEVER;
-            return self.retake_section(p, m_id, is_new, is_hog, now_ns);
-        }
+        self.found.has_sections |= record.had_section(now_ns) && self.is_wanted(p);
         // A P that dispatches reads its clock about every 10 us, so one look tells.
         let unread_ns = now_ns.saturating_sub(p.local.pace.now_ns());
         if for_ns >= ladder::GRACE_NS || unread_ns >= UNREAD_AFTER_NS {
@@ -180,10 +179,15 @@ impl<'a> Ps<'a> {
     /// section in the last round, or when its goroutine has gone from one section to the next for
     /// 10 ms; where it may not be taken, that goroutine is asked to yield. Without work it is retaken after 10 ms, so
     /// that it becomes idle.
-    fn retake_section(&mut self, p: &'a P, m_id: u64, is_new: bool, is_hog: bool, now_ns: u64) {
-        let sched = self.sched;
-        let wanted = self.is_wanted(p);
-        let for_ns = now_ns - self.records[p.idx].section_since_ns;
+    fn visit_section(&mut self, p: &'a P, m_id: u64, now_ns: u64) {
+        let (sched, wanted) = (self.sched, self.is_wanted(p));
+        let record = &mut self.records[p.idx];
+        let is_new = record.note_inside(p, now_ns);
+        record.look_at_ns = NEVER;
+        let is_hog = now_ns - record.since_ns >= ladder::HOG_NS;
+        let for_ns = now_ns - record.section_since_ns;
+        self.found.has_sections |= wanted && record.had_section(now_ns);
+        self.found.has_new_section |= wanted && is_new;
         let is_due = match (m_id == LEFT, wanted) {
             // The M has given it up, so no M will return for it.
             (true, _) => true,

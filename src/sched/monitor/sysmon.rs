@@ -17,8 +17,9 @@
 //!
 //! A round of sysmon serves all duties. While it finds something to do, for example a P with work in a blocking
 //! section and a thread that could take the P, the next round comes 20 µs later. After 50 rounds without that it backs
-//! off to 10 ms (Go's numbers), and only to 0.2 ms while goroutines go from one section to the next. Between two rounds
-//! it looks for work that is due, when [`super::due_work`] says. While every P is idle, it sleeps without limit. So an
+//! off to 10 ms (Go's numbers), and only to 0.2 ms while goroutines go from one section to the next. A section that
+//! begins at a P with work while sysmon naps for longer wakes it: if the section is still there, so that it may last,
+//! the next round comes 20 µs later. Between two rounds it looks for work that is due, when [`super::due_work`] says. While every P is idle, it sleeps without limit. So an
 //! idle runtime makes no system call once the pages of its free stacks are returned, unless periodic status
 //! lines or deadlock detection were requested (`debug_hooks`). A P without work in a blocking
 //! section is retaken so that it becomes idle: then sysmon may sleep, and a goroutine that becomes
@@ -57,6 +58,8 @@ const AWAY_NS: u64 = 10 * ladder::HOG_NS;
 struct Pace {
     n_quiet: u32,
     nap_ns: u64,
+    /// The next round comes soon, whatever `nap_ns` is.
+    is_soon: bool,
 }
 
 impl Pace {
@@ -64,11 +67,13 @@ impl Pace {
     const FAST: Pace = Pace {
         n_quiet: 0,
         nap_ns: ladder::GRACE_NS,
+        is_soon: false,
     };
-    /// A short burst after a long silence does not need short naps.
+    /// A short burst after a silence does not need short naps.
     const AFTER_SILENCE: Pace = Pace {
         n_quiet: 0,
         nap_ns: ladder::HOG_NS / 8,
+        is_soon: false,
     };
 
     /// Learns from a round.
@@ -78,11 +83,28 @@ impl Pace {
             return;
         }
         self.n_quiet += 1;
-        if self.n_quiet > QUIET_ROUNDS {
+        let is_long_quiet = self.n_quiet > QUIET_ROUNDS;
+        self.is_soon = found.has_new_section && !is_long_quiet;
+        if is_long_quiet {
             self.nap_ns = (self.nap_ns * 2).min(ladder::HOG_NS);
         }
-        if found.has_sections {
+        if found.has_sections && is_long_quiet {
             self.nap_ns = self.nap_ns.min(ladder::SLICE_NS);
+        }
+    }
+
+    /// Sysmon was woken from a nap of `nap_ns`.
+    fn note_wake(&mut self, nap_ns: u64) {
+        // Sections that begin at shorter intervals than that go on, and use up the quiet rounds.
+        if nap_ns >= 2 * ladder::SLICE_NS {
+            *self = Pace::AFTER_SILENCE;
+        }
+    }
+
+    fn nap_ns(&self) -> u64 {
+        match self.is_soon {
+            true => ladder::GRACE_NS,
+            false => self.nap_ns,
         }
     }
 
@@ -165,9 +187,10 @@ impl Sysmon<'_> {
             } else {
                 self.ps.look_for_due_work(now_ns);
             }
+            let nap_began_ns = clock::now_ns();
             if self.nap_until(round_at_ns.min(self.ps.look_at_ns())) {
                 round_at_ns = 0;
-                self.pace = Pace::FAST;
+                self.pace.note_wake(clock::now_ns() - nap_began_ns);
             }
         }
     }
@@ -261,7 +284,7 @@ impl Sysmon<'_> {
             NEVER
         };
         let for_stalls_ns = self.ps.stalls.as_ref().map(Stalls::longest_nap_ns);
-        let pause_ns = self.pace.nap_ns.min(for_nodes_ns);
+        let pause_ns = self.pace.nap_ns().min(for_nodes_ns);
         pause_ns.min(for_stalls_ns.unwrap_or(NEVER))
     }
 
@@ -269,18 +292,22 @@ impl Sysmon<'_> {
     fn nap_until(&self, at_ns: u64) -> bool {
         let ns = at_ns.saturating_sub(clock::now_ns()).max(ladder::GRACE_NS);
         let state = &self.sched.sysmon;
-        if ns <= ladder::SLICE_NS {
+        let is_long = ns > ladder::SLICE_NS;
+        // Stays set during rounds, and short naps between long ones: a section that begins then ends the long nap.
+        let slow = is_long || self.pace.nap_ns > ladder::SLICE_NS;
+        if state.slow.load(Ordering::Relaxed) != slow {
+            state.slow.store(slow, Ordering::SeqCst);
+        }
+        if !is_long {
             clock::nap(ns);
             return false;
         }
-        state.slow.store(true, Ordering::SeqCst);
         let awaits_work = self.found.awaits_work;
         state.awaits_work.store(awaits_work, Ordering::SeqCst);
         // ORDERING: a pusher pushes to the queue before it reads `awaits_work` (`inject`).
         let has_work = awaits_work && self.sched.ps_in_use().any(|p| self.is_missed(p));
         let woken = has_work || state.note.sleep_timeout(ns);
         state.awaits_work.store(false, Ordering::SeqCst);
-        state.slow.store(false, Ordering::SeqCst);
         woken
     }
 
@@ -367,7 +394,7 @@ mod tests {
     fn nap_after(n_rounds: u32, found: Findings) -> u64 {
         let mut pace = Pace::FAST;
         (0..n_rounds).for_each(|_| pace.note(found));
-        pace.nap_ns
+        pace.nap_ns()
     }
 
     #[test]
@@ -404,10 +431,56 @@ mod tests {
             ..Findings::default()
         };
         assert_eq!(nap_after(1_000, sections), ladder::SLICE_NS);
+        let begun = Findings {
+            has_new_section: true,
+            ..sections
+        };
+        assert_eq!(nap_after(1_000, begun), ladder::SLICE_NS);
         let busy = Findings {
             is_busy: true,
             ..sections
         };
         assert_eq!(nap_after(1_000, busy), ladder::GRACE_NS);
+    }
+
+    /// A section wakes sysmon from naps longer than [`ladder::SLICE_NS`].
+    #[test]
+    fn a_section_after_a_silence_is_looked_at_twice_only_if_it_is_still_there() {
+        let ended = Findings {
+            has_sections: true,
+            ..Findings::default()
+        };
+        let begun = Findings {
+            has_new_section: true,
+            ..ended
+        };
+        let mut pace = Pace::FAST;
+        for i in 0..10 * QUIET_ROUNDS {
+            pace.note_wake(ladder::LATE_NS);
+            if i % 2 == 0 {
+                pace.note(begun);
+                assert_eq!(pace.nap_ns(), ladder::GRACE_NS);
+            }
+            pace.note(ended);
+            assert!(pace.nap_ns() > ladder::SLICE_NS);
+        }
+    }
+
+    #[test]
+    fn sections_that_wake_it_again_and_again_are_looked_for_instead() {
+        let mut pace = Pace::AFTER_SILENCE;
+        let begun = Findings {
+            has_sections: true,
+            has_new_section: true,
+            ..Findings::default()
+        };
+        for _ in 0..QUIET_ROUNDS {
+            pace.note_wake(ladder::SLICE_NS);
+            pace.note(begun);
+            assert_eq!(pace.nap_ns(), ladder::GRACE_NS);
+        }
+        pace.note_wake(ladder::SLICE_NS);
+        pace.note(begun);
+        assert_eq!(pace.nap_ns(), ladder::SLICE_NS);
     }
 }
