@@ -31,7 +31,7 @@ pub(super) fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
 }
 
 /// Returns the first goroutine, and pushes the rest to the local queue. An M may have gone to sleep while they were in no
-/// queue, and who pushed them have left them to that M.
+/// queue, and who pushed them have left them to that M. One that spins wakes another when it stops.
 fn take_first(m: &M, mut gs: GList) -> Option<GRef> {
     let first = gs.pop()?;
     debug_assert!(m.sched().owns(first), "a goroutine of another runtime");
@@ -39,7 +39,9 @@ fn take_first(m: &M, mut gs: GList) -> Option<GRef> {
         while let Some(g) = gs.pop() {
             wake::push_local(m, g);
         }
-        wake::wake_for_surplus(m.sched(), m.p());
+        if !m.spinning.get() {
+            wake::wake_for_surplus(m.sched(), m.p());
+        }
     }
     Some(first)
 }

@@ -108,33 +108,21 @@ impl std::ops::Deref for M {
 }
 
 /// An M without its P: as a goroutine sees the M that it runs on, which may have lost its P, and as
-/// other threads see it. Aligned to cache lines of its own: it is written at every switch. The fields up to
-/// `spinning` are the first line, so that sysmon fetches one when it looks at the M.
+/// other threads see it. Aligned to cache lines of its own: it is written at every switch.
 #[derive(Debug)]
-#[repr(C, align(128))]
+#[repr(align(128))]
 pub(crate) struct Carrier {
-    /// The P that it holds, from its own point of view: see `access`. Ordering: relaxed; other
-    /// threads read it as a hint to find this M, and sysmon when it retakes the P (`access`).
-    p: loom::AtomicPtr<P>,
-    pub(crate) curg: CurG,
-    /// Calls of `checkpoint` until it next reads the clock.
-    pub(crate) checks: Checks,
-    /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
-    /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
-    pub(crate) in_runtime: loom::AtomicU32,
-    /// [`HAS_P`], [`RETAKING`], [`RETAKEN`], [`BLOCKING`] or [`PREEMPT`].
-    pub(crate) access: loom::AtomicU32,
-    /// Counts sends and receives of its goroutines that did not have to wait.
-    /// Ordering: relaxed; the M writes, and sysmon sees that it changes.
-    pub(crate) transfers: loom::native::atomic::AtomicU32,
-    pub(crate) spinning: Cell<bool>,
     /// Ordering: relaxed; set under the lock of the Ms, before its thread exists.
     id: AtomicU64,
     pub(crate) sched: *const Sched,
+    /// The P that it holds, from its own point of view: see `access`. Ordering: relaxed; other
+    /// threads read it as a hint to find this M, and sysmon when it retakes the P (`access`).
+    p: loom::AtomicPtr<P>,
     /// The P handed to it while it slept. Ordering: release by the giver, acquire by the taker: the
     /// M, or sysmon, which takes the P back. For a spare it is set under the lock of the Ms, and an
     /// M checks it under that lock before it lists itself as a spare.
     pub(crate) next_p: AtomicPtr<P>,
+    pub(crate) curg: CurG,
     /// Since when its goroutine has used CPU time that is not yet charged to it; 0 while none runs,
     /// and where that is not measured: see `accounting`. Ordering: relaxed; written by the M.
     pub(crate) run_since_ns: AtomicU64,
@@ -163,10 +151,21 @@ pub(crate) struct Carrier {
     /// An address on the thread's stack above the frames of the loop. Read in a signal handler on that thread.
     #[cfg(feature = "backtrace")]
     pub(crate) loop_end: Cell<usize>,
+    /// Calls of `checkpoint` until it next reads the clock.
+    pub(crate) checks: Checks,
+    pub(crate) spinning: Cell<bool>,
+    /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
+    /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
+    pub(crate) in_runtime: loom::AtomicU32,
+    /// [`HAS_P`], [`RETAKING`], [`RETAKEN`], [`BLOCKING`] or [`PREEMPT`].
+    pub(crate) access: loom::AtomicU32,
     /// Its P's dispatch count when its goroutine was last asked to yield: identifies that goroutine.
     /// Ordering: written before `access` becomes `PREEMPT`, with release, and read after it. At the end of a
     /// blocking section it is a hint: a request that is missed there is made again.
     pub(crate) preempt_at: AtomicU64,
+    /// Counts sends and receives of its goroutines that did not have to wait.
+    /// Ordering: relaxed; the M writes, and sysmon sees that it changes.
+    pub(crate) transfers: loom::native::atomic::AtomicU32,
     /// The kernel's thread id, for priorities and CPU clocks. Ordering: relaxed, set at start.
     pub(crate) tid: AtomicI32,
     /// The CPU that it is pinned to, as far as the runtime knows; [`NO_CPU`] for none. Ordering:

@@ -66,10 +66,8 @@ impl Local {
     }
 }
 
-/// A processor. In the order in which it lies in memory: `owner` and the three fields after it are one line, which
-/// sysmon fetches when it looks at the P.
+/// A processor.
 #[derive(Debug)]
-#[repr(C)]
 pub(crate) struct P {
     pub(crate) idx: usize,
     /// The CPU that it was created for, on its own node.
@@ -86,13 +84,6 @@ pub(crate) struct P {
     pub(crate) runq: Padded<RunQueue>,
     pub(crate) timers: Padded<Timers>,
     pub(crate) word: Padded<IdleWord>,
-    /// The part of its node's summary that concerns its queue.
-    pub(crate) published: Padded<Published>,
-
-    pub(crate) poller: Padded<Poller>,
-    pub(crate) local: Padded<Local>,
-    pub(crate) stats: Padded<Stats>,
-
     /// The M that holds it. Ordering: release by the thread that passes the P on, acquire by
     /// sysmon.
     pub(crate) owner: AtomicPtr<M>,
@@ -105,6 +96,12 @@ pub(crate) struct P {
     pub(crate) status: PStatus,
     pub(crate) taken: RetakeCounts,
     pub(crate) log: Log,
+    /// The part of its node's summary that concerns its queue.
+    pub(crate) published: Padded<Published>,
+
+    pub(crate) poller: Padded<Poller>,
+    pub(crate) local: Padded<Local>,
+    pub(crate) stats: Padded<Stats>,
 }
 
 // SAFETY:
