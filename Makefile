@@ -26,11 +26,11 @@ lint: setup ## formatting, clippy and the documentation, warnings denied
 	$(CARGO) clippy -p windlass-criterion --benches -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace $(WITHOUT_SERVERS) --no-deps --features $(FEATURES),windlass/sim
 
-check: lint test-first ## before each push: lint, all tests once, explored schedules
+check: lint test ## before each push: lint, and all tests once
 
-test: test-first test-modes ## the tests: over io_uring, over epoll, with disorder
+test: test-first ## all tests once, over io_uring, and explored schedules
 
-test-all: test test-long test-release loom scale-known ## also: in release, under a seccomp filter, all seeds, suites, packages, models, simulated machines
+test-all: test test-modes test-long test-release loom scale-known ## also: over epoll, with disorder, in release, under a seccomp filter, all seeds, suites, packages, models, simulated machines
 
 # More arguments go into ARGS: ARGS=--full.
 bench: setup ## benches of windlass, tokio and may, with verdicts (BENCH=yield runs one, BENCH=numa the policies)
