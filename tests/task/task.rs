@@ -1577,10 +1577,14 @@ fn a_chain_of_slow_hand_overs_ends_with_its_slice() {
             stop.store(true, Ordering::Relaxed);
         });
         // On a busy machine a goroutine of the quick pair may lose its P now and then, and its
-        // thread get no CPU.
+        // thread get no CPU. With disorder it is held up more often.
         let chains = chains.into_inner().unwrap();
         let n_long = chains.iter().filter(|&&n| n > MOST_IN_A_ROW).count();
-        assert!(n_long * 10 < chains.len(), "{n_long} long ones: {chains:?}");
+        let one_in = if util::is_chaotic() { 4 } else { 10 };
+        assert!(
+            n_long * one_in < chains.len(),
+            "{n_long} long ones: {chains:?}"
+        );
     });
 }
 
