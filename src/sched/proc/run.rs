@@ -284,12 +284,20 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
         signal::report(format_args!("goroutine {} cannot start: {e}{more}", g.id()));
     }
     g.status.set_running();
+    let reason = Box::new(format!("goroutine cannot start: {e}"));
+    // For the race detector it is the goroutine that goes on here, on a stack that others have used so.
+    let m_fiber = g.fiber.enter();
     handoff::as_outsider(m, || {
+        race::enter_runtime();
+        race::goes_on(g.as_ptr(), std::ptr::from_ref(m));
         // SAFETY: the goroutine is Running, and has not ended; its closure or future is dropped on
         // this stack.
-        unsafe { header::run(g, Some(Box::new(format!("goroutine cannot start: {e}")))) };
+        unsafe { header::run(g, Some(reason)) };
         spawn::end(g);
     });
+    race::ends();
+    race::switches_out(std::ptr::from_ref(m).cast_mut());
+    m_fiber.back();
     g.status.set_dead();
     if g.is_fresh() {
         m.p().stats.started.add(1);
