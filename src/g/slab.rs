@@ -7,7 +7,6 @@
 //! them, and so does a debugger, so spawning writes to no list.
 #![allow(unsafe_code)]
 
-use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::header::{DEBUG_OFFSETS, GRef, Header, SLOT_BYTES};
@@ -179,15 +178,6 @@ pub(crate) fn sample_pages(id: DepotId, n: usize, mut f: impl FnMut(usize)) {
     let pages = || chunks().filter(of_depot).flat_map(pages_of);
     let step = pages().count().div_ceil(n.max(1)).max(1);
     pages().step_by(step).take(n).for_each(&mut f);
-}
-
-/// The address ranges of all chunks of slots.
-#[cfg_attr(
-    not(feature = "leaks"),
-    expect(dead_code, reason = "only the search for handles needs it")
-)]
-pub(crate) fn spans() -> impl Iterator<Item = Range<usize>> {
-    chunks().map(|(chunk, _)| chunk.base..chunk.base + CHUNK_BYTES)
 }
 
 /// Calls `f` for every slot that was ever cut, including free ones.

@@ -33,6 +33,20 @@ impl std::fmt::Write for Bounded {
     }
 }
 
+impl Bounded {
+    /// Adds parts while there is room, and returns their number.
+    pub(crate) fn add(&mut self, mut parts: impl Iterator<Item = String>) -> usize {
+        let mut n = 0;
+        while parts
+            .next()
+            .is_some_and(|part| self.write_str(&part).is_ok())
+        {
+            n += 1;
+        }
+        n
+    }
+}
+
 /// The end of a list that does not have all goroutines.
 pub(crate) fn left_out(n_left: usize, what: &str) -> String {
     match n_left {
@@ -59,15 +73,7 @@ pub(crate) fn grouped(dump: Dump, limit: usize, most: usize) -> String {
     groups.sort_by_key(|group| (std::cmp::Reverse(group.n), group.first.id));
     let text = format!("goroutine profile: total {}\n", dump.goroutines.len());
     let mut out = Bounded { text, most };
-    let mut n_shown = 0;
-    for group in groups.iter().take(limit) {
-        let mut part = String::new();
-        write_group(&mut part, group);
-        if out.write_str(&part).is_err() {
-            break;
-        }
-        n_shown += 1;
-    }
+    let n_shown = out.add(groups.iter().take(limit).map(as_text));
     out.text + &left_out(groups.len() - n_shown, "stacks")
 }
 
@@ -105,10 +111,10 @@ pub(crate) fn calls(stack: &[Frame]) -> impl Iterator<Item = &[Frame]> {
     })
 }
 
-/// Writing to a string cannot fail.
-fn write_group(out: &mut String, group: &Group<'_>) {
+fn as_text(group: &Group<'_>) -> String {
     let g = group.first;
-    let _ = write!(out, "\n{} @", group.n);
+    let mut out = format!("\n{} @", group.n);
+    // Writing to a string cannot fail.
     for frames in calls(g.frames()) {
         let _ = write!(out, " {:#x}", frames[0].address);
     }
@@ -130,21 +136,33 @@ fn write_group(out: &mut String, group: &Group<'_>) {
     if g.frames().is_empty() {
         let _ = writeln!(out, "#\tspawned at {}", g.spawned_at);
     }
+    out
 }
 
 /// Up to `limit` goroutines as JSON, the oldest first.
 pub(crate) fn json(dump: Dump, limit: usize, most: usize) -> String {
+    let total = dump.goroutines.len();
+    let parts = dump.goroutines.iter().take(limit).map(one);
+    listed(&dump.runtime, total, "goroutines", parts, most)
+}
+
+/// A list of a runtime as JSON, with as many parts as there is room for.
+pub(crate) fn listed(
+    runtime: &str,
+    total: usize,
+    name: &str,
+    parts: impl Iterator<Item = String>,
+    most: usize,
+) -> String {
     let mut left = most;
-    let shown = dump.goroutines.iter().take(limit).map(one);
-    let shown = shown.take_while(|part| {
+    let shown = parts.take_while(|part| {
         let room = left.checked_sub(part.len() + 1);
         left = room.unwrap_or(0);
         room.is_some()
     });
     format!(
-        "{{\"runtime\":{},\"total\":{},\"goroutines\":{}}}\n",
-        quoted(&dump.runtime),
-        dump.goroutines.len(),
+        "{{\"runtime\":{},\"total\":{total},\"{name}\":{}}}\n",
+        quoted(runtime),
         array(shown)
     )
 }

@@ -44,11 +44,11 @@ enum Place {
 
 /// The memory of goroutines.
 struct Map {
-    /// The frames and the slots of goroutines, by address, with the numbers of these.
-    own: Vec<(Range<usize>, u64)>,
+    /// The frames and the slots of goroutines, by address, with the numbers of these; slots without a goroutine, and without the
+    /// result of one, with none.
+    own: Vec<(Range<usize>, Option<u64>)>,
     /// Memory that is in use only where it is listed above.
     stacks: Vec<Range<usize>>,
-    slots: Vec<Range<usize>>,
 }
 
 impl Map {
@@ -58,17 +58,23 @@ impl Map {
             .flat_map(|known| {
                 let stack = known.stack.clone().filter(|stack| !stack.is_empty());
                 let both = [stack, Some(slot(known.g))].into_iter().flatten();
-                both.map(|range| (range, known.goroutine.id))
+                both.map(|range| (range, Some(known.goroutine.id)))
             })
             .collect();
-        own.sort_unstable_by_key(|(range, _)| range.start);
+        slab::for_each(|g| {
+            if g.status.load().kind() == GKind::Free {
+                own.push((slot(g), None));
+            }
+        });
+        // A goroutine may have ended meanwhile: its slot is its own still.
+        own.sort_unstable_by_key(|(range, id)| (range.start, id.is_none()));
+        own.dedup_by_key(|(range, _)| range.start);
         // A free stack is not told from one that cannot be known.
         let stacks_are_known = all.iter().all(|known| known.stack.is_some());
         let stacks = sched.nodes.iter().filter(|_| stacks_are_known);
         Map {
             own,
             stacks: stacks.flat_map(|node| node.stacks.arenas()).collect(),
-            slots: slab::spans().collect(),
         }
     }
 
@@ -77,30 +83,18 @@ impl Map {
         if let Some((range, id)) = idx.checked_sub(1).map(|idx| &self.own[idx])
             && range.contains(&at)
         {
-            return Place::Of(*id);
+            return id.map_or(Place::Unused, Place::Of);
         }
-        let is_in = |ranges: &[Range<usize>]| ranges.iter().any(|range| range.contains(&at));
-        if is_in(&self.stacks) || is_in(&self.slots) && is_in_free_slot(at) {
-            return Place::Unused;
+        match self.stacks.iter().any(|range| range.contains(&at)) {
+            true => Place::Unused,
+            false => Place::Elsewhere,
         }
-        Place::Elsewhere
     }
 }
 
 fn slot(g: GRef) -> Range<usize> {
     let at = g.as_ptr().addr();
     at..at + SLOT_BYTES[g.slot_class()]
-}
-
-/// Whether the slot at an address has no goroutine, and no result of one.
-fn is_in_free_slot(at: usize) -> bool {
-    let mut is_free = false;
-    slab::for_each(|g| {
-        if slot(g).contains(&at) {
-            is_free = g.status.load().kind() == GKind::Free;
-        }
-    });
-    is_free
 }
 
 /// The holders of handles of one kind to one thing.
@@ -115,8 +109,11 @@ pub(super) struct Holders(Option<HashMap<usize, Held>>);
 
 impl Places {
     pub(super) fn holders(&self, sched: &Sched, all: &[Known]) -> Holders {
-        let map = Map::new(sched, all);
         let mut holders: HashMap<usize, Held> = HashMap::new();
+        if self.0.is_empty() {
+            return Holders(Some(holders));
+        }
+        let map = Map::new(sched, all);
         for &(place, handle) in &self.0 {
             let held = holders.entry(handle).or_default();
             match map.place(place) {
