@@ -19,10 +19,10 @@
 //! section and a thread that could take the P, the next round comes 20 µs later. After 50 rounds without that it backs
 //! off to 10 ms (Go's numbers), and only to 0.2 ms while goroutines go from one section to the next. A section that
 //! begins at a P with work while sysmon naps for longer wakes it: if the section is still there, so that it may last,
-//! the next round comes 20 µs later. Between two rounds it looks for work that is due, when [`super::due_work`] says. While every P is idle, it sleeps without limit. So an
-//! idle runtime makes no system call once the pages of its free stacks are returned, unless periodic status
-//! lines or deadlock detection were requested (`debug_hooks`). A P without work in a blocking
-//! section is retaken so that it becomes idle: then sysmon may sleep, and a goroutine that becomes
+//! the next round comes 20 µs later. Between two rounds it looks for work that is due, when [`super::due_work`] says.
+//! While every P is idle, it sleeps without limit. So an idle runtime makes no system call once the pages of its free
+//! stacks are returned, unless periodic status lines or deadlock detection were requested (`debug_hooks`). A P without
+//! work in a blocking section is retaken so that it becomes idle: then sysmon may sleep, and a goroutine that becomes
 //! runnable wakes the P.
 
 use super::cpu_mask::{self, Follower};
@@ -86,10 +86,11 @@ impl Pace {
         let is_long_quiet = self.n_quiet > QUIET_ROUNDS;
         self.is_soon = found.has_new_section && !is_long_quiet;
         if is_long_quiet {
-            self.nap_ns = (self.nap_ns * 2).min(ladder::HOG_NS);
-        }
-        if found.has_sections && is_long_quiet {
-            self.nap_ns = self.nap_ns.min(ladder::SLICE_NS);
+            let most_ns = match found.has_sections {
+                true => ladder::SLICE_NS,
+                false => ladder::HOG_NS,
+            };
+            self.nap_ns = (self.nap_ns * 2).min(most_ns);
         }
     }
 
@@ -187,10 +188,9 @@ impl Sysmon<'_> {
             } else {
                 self.ps.look_for_due_work(now_ns);
             }
-            let nap_began_ns = clock::now_ns();
-            if self.nap_until(round_at_ns.min(self.ps.look_at_ns())) {
+            if let Some(nap_ns) = self.nap_until(round_at_ns.min(self.ps.look_at_ns())) {
                 round_at_ns = 0;
-                self.pace.note_wake(clock::now_ns() - nap_began_ns);
+                self.pace.note_wake(nap_ns);
             }
         }
     }
@@ -288,9 +288,10 @@ impl Sysmon<'_> {
         pause_ns.min(for_stalls_ns.unwrap_or(NEVER))
     }
 
-    /// Naps. `true` if it was woken before the time.
-    fn nap_until(&self, at_ns: u64) -> bool {
-        let ns = at_ns.saturating_sub(clock::now_ns()).max(ladder::GRACE_NS);
+    /// Naps. If it was woken before the time, how long that was.
+    fn nap_until(&self, at_ns: u64) -> Option<u64> {
+        let begin_ns = clock::now_ns();
+        let ns = at_ns.saturating_sub(begin_ns).max(ladder::GRACE_NS);
         let state = &self.sched.sysmon;
         let is_long = ns > ladder::SLICE_NS;
         // Stays set during rounds, and short naps between long ones: a section that begins then ends the long nap.
@@ -300,7 +301,7 @@ impl Sysmon<'_> {
         }
         if !is_long {
             clock::nap(ns);
-            return false;
+            return None;
         }
         let awaits_work = self.found.awaits_work;
         state.awaits_work.store(awaits_work, Ordering::SeqCst);
@@ -308,7 +309,7 @@ impl Sysmon<'_> {
         let has_work = awaits_work && self.sched.ps_in_use().any(|p| self.is_missed(p));
         let woken = has_work || state.note.sleep_timeout(ns);
         state.awaits_work.store(false, Ordering::SeqCst);
-        woken
+        woken.then(|| clock::now_ns() - begin_ns)
     }
 
     /// Whether a goroutine waits for a P that is in a blocking section.

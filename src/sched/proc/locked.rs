@@ -113,8 +113,7 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
     if m.is_locked() && !m.handed_work.begin_waiting() {
         // Its own goroutine has been posted meanwhile; the other one may run elsewhere.
         let own = m.handed_work.take();
-        wake::push_local(m, g);
-        wake::wake_for_surplus(m.sched(), m.p());
+        wake::push_and_wake(m, g);
         return own;
     }
     // From here on a locked `m` gives its P away.

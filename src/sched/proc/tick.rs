@@ -70,8 +70,7 @@ fn take_turn(m: &M, p: &P) -> Option<GRef> {
     if turn.is_first {
         return Some(g);
     }
-    wake::push_local(m, g);
     // As in `take_batch`: for a moment it was in no queue.
-    wake::wake_for_surplus(m.sched(), p);
+    wake::push_and_wake(m, g);
     None
 }

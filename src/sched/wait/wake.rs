@@ -99,10 +99,10 @@ pub(crate) fn ready(m: &M, g: GRef) {
 pub(crate) fn ready_here(m: &M, g: GRef) {
     debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
     if chaos::coin(Point::Tail) {
-        return kick_out(m, g);
+        return push_and_wake(m, g);
     }
     if let Some(kicked) = m.p().runq.set_runnext(g) {
-        kick_out(m, kicked);
+        push_and_wake(m, kicked);
     }
 }
 
@@ -134,9 +134,10 @@ pub(crate) fn admit_or_send_home(m: &M, g: GRef) -> bool {
     }
 }
 
+/// Queues a goroutine behind others, for which an M may be woken.
 #[inline(never)]
-fn kick_out(m: &M, kicked: GRef) {
-    push_local(m, kicked);
+pub(crate) fn push_and_wake(m: &M, g: GRef) {
+    push_local(m, g);
     wake_for_surplus(m.sched(), m.p());
 }
 
@@ -165,7 +166,7 @@ pub(crate) fn ready_all(m: &M, mut gs: GList) {
             debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
             race::readies(g.as_ptr());
             if let Some(kicked) = p.runq.set_runnext(g) {
-                kick_out(m, kicked);
+                push_and_wake(m, kicked);
             }
         }
         None => ready_many(m, gs),
