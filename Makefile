@@ -28,7 +28,9 @@ lint: setup ## formatting, clippy and the documentation, warnings denied
 
 check: lint test ## before each push: lint, and all tests once
 
-test: test-first ## all tests once, over io_uring, and explored schedules
+test: setup clients ## all tests once, over io_uring, and explored schedules
+	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run)
+	$(call stage,tests,scripts/beside.sh "$(MAKE) test-programs" "$(MAKE) loom-short explore-short scale-check test-docs")
 
 test-all: test test-modes test-long test-release loom scale-known ## also: over epoll, with disorder, in release, under a seccomp filter, all seeds, suites, packages, models, simulated machines
 

@@ -5,11 +5,7 @@
 test-long test-optimised test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = off
 
 # Tests wait for most of their time, so more of them run at once than there are CPUs, and what only computes runs beside them.
-test-first test-modes test-dev test-programs test-epoll test-chaos test-filter test-restricted test-release: export RUST_TEST_THREADS := $(or $(RUST_TEST_THREADS),$(shell expr 2 \* $$(nproc)))
-test-first: setup clients ## all tests once, and explored schedules
-	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run)
-	$(call stage,tests,scripts/beside.sh "$(MAKE) test-programs" "$(MAKE) loom-short explore-short scale-check test-docs")
-
+test test-modes test-dev test-programs test-epoll test-chaos test-filter test-restricted test-release: export RUST_TEST_THREADS := $(or $(RUST_TEST_THREADS),$(shell expr 2 \* $$(nproc)))
 test-modes: setup ## the same programs over epoll and with one seed of disorder
 	$(call stage,tests over epoll and with disorder,$(MAKE) test-epoll test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
 
