@@ -68,7 +68,7 @@ pub(crate) const ALL: &[Workload] = &[
     Workload {
         name: "one-to-all",
         what: "one goroutine sends work of 5 µs, one on each P receives",
-        span: Duration::from_micros(300),
+        span: Duration::from_millis(3),
         batch: 1,
         start: one_to_all,
     },
