@@ -37,6 +37,7 @@ const IN_ORDER: &[&str] = &[
     "src",
     "crates/explorer/src",
     "crates/sys/src",
+    "crates/trace/src",
     "crates/world/src",
 ];
 
@@ -67,6 +68,7 @@ const LIBRARIES: &[&str] = &[
     "crates/unwind/src",
     "crates/explorer/src",
     "crates/sys/src",
+    "crates/trace/src",
     "crates/world/src",
 ];
 
@@ -1050,7 +1052,6 @@ const NOT_STEERED: &[&str] = &[
     "src/sched/types/events.rs",
     "src/sched/types/extra_work.rs",
     "src/sched/types/m.rs",
-    "src/sched/types/recording.rs",
     "src/sched/types/samples.rs",
     "src/sched/types/sampling.rs",
     "src/sched/types/simulation.rs",

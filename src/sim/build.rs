@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::str::FromStr;
 
+use windlass_trace::recording::Recording;
+
 use super::events;
 use super::failure::{Facts, Failure, FailureKind, Panic};
 use super::faults::Faults;
@@ -35,7 +37,6 @@ use crate::promise::Promise;
 use crate::runtime::{Runtime, build_simulated, run_simulated};
 use crate::sched::types::current;
 use crate::sched::types::progress::Progress;
-use crate::sched::types::recording::Recording;
 use crate::sched::types::simulation::{Simulation, Stop};
 use crate::sched::wait::points::Cancelled;
 use crate::sys::clock;

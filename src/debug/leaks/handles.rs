@@ -5,13 +5,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
 
-use super::super::memory;
 use super::survey::Known;
 use crate::g::header::{GRef, SLOT_BYTES};
 use crate::g::slab;
 use crate::g::status::GKind;
 use crate::sched::types::state::Sched;
 use crate::sync::tag::{self, Handle};
+use crate::sys::memory;
 
 /// Where the words of handles are.
 pub(super) struct Places(Vec<(usize, usize)>);

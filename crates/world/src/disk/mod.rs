@@ -11,3 +11,5 @@ pub mod inode;
 pub mod metadata;
 mod names;
 pub mod tree;
+pub mod settings;
+pub mod files;
