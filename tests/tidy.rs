@@ -36,6 +36,7 @@ const ROWS: [&[&str]; 8] = [
 const IN_ORDER: &[&str] = &[
     "src",
     "crates/explorer/src",
+    "crates/leaks/src",
     "crates/sys/src",
     "crates/trace/src",
     "crates/world/src",
@@ -67,6 +68,7 @@ const LIBRARIES: &[&str] = &[
     "crates/macros/src",
     "crates/unwind/src",
     "crates/explorer/src",
+    "crates/leaks/src",
     "crates/sys/src",
     "crates/trace/src",
     "crates/world/src",

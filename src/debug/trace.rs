@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_trace::Names;
+use windlass_trace::names::Names;
 use windlass_trace::runtime::{self, Runtime};
 
 use super::goroutines::{self, reason_text};

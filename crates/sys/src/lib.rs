@@ -29,7 +29,6 @@ pub mod epoll;
 pub mod file;
 pub mod futex;
 pub mod mmap;
-pub mod memory;
 pub mod numa;
 pub mod process;
 pub mod sched;

@@ -16,8 +16,8 @@ use std::io::{self, Write};
 
 use crate::events::{Event, EventKind, FROM_NODE, NO_P};
 use crate::format::{Output, Row, quoted};
+use crate::names::{Names, goroutine_name};
 use crate::regions::region_ends;
-use crate::{Names, goroutine_name};
 
 /// A runtime is one process of the file.
 const PROCESS: u64 = 1;

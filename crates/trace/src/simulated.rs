@@ -22,9 +22,9 @@ use windlass_world::net::incidents::{Incident, Note};
 
 use crate::events::{Event, EventKind};
 use crate::format::{Output, Row, quoted};
+use crate::names::{Names, goroutine_name};
 use crate::recording::{Entry, Known};
 use crate::regions::region_ends;
-use crate::{Names, goroutine_name};
 
 /// How long a step takes at least in the file, and where in it are the wake of another goroutine and
 /// the end of a slice.
