@@ -6,7 +6,10 @@
 //! handles that may end a wait ([`holders`]). A word in the memory of a goroutine is a handle that it holds; one
 //! anywhere else may be used by anybody. The waits that nothing can end are the greatest set in which each can be ended
 //! by members only ([`waits`]).
+//!
+//! Joins are found by words, too: that of a goroutine has an address on the stack of its joiner ([`joins`]).
 
+pub mod joins;
 pub mod words;
 mod memory;
 pub mod holders;

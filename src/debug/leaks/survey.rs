@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use windlass_leaks::holders::Map;
+use windlass_leaks::joins::Joins;
 
-use super::super::dump::Joins;
+use super::super::dump::{note_join, tell_joins};
 use super::super::goroutines::{self, Goroutine};
 use crate::g::header::{GRef, SLOT_BYTES};
 use crate::g::slab;
@@ -49,7 +50,7 @@ pub(super) fn all(sched: &Sched, here: usize) -> Vec<Known> {
         // The runtime's own, and that of this look.
         let is_unreferenced = is_at_rest && refs == 2 + rest.n_own_refs;
         let stack = stack.map(|s| if s.contains(&here) { here..s.end } else { s });
-        joins.add(&goroutine, g, stack.clone().unwrap_or(0..0));
+        note_join(&mut joins, &goroutine, g, stack.clone().unwrap_or(0..0));
         all.push(Known {
             goroutine,
             g,
@@ -60,7 +61,7 @@ pub(super) fn all(sched: &Sched, here: usize) -> Vec<Known> {
         });
     });
     all.sort_by_key(|known| known.goroutine.id);
-    joins.tell(all.iter_mut().map(|known| &mut known.goroutine));
+    tell_joins(joins, all.iter_mut().map(|known| &mut known.goroutine));
     all
 }
 
