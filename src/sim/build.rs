@@ -832,13 +832,9 @@ impl Outcome {
         if self.run == again.run {
             return Ok(());
         }
-        let pairs = self.events.iter().zip(&again.events);
-        let same = pairs.take_while(|(a, b)| a == b).count();
-        Err(self.differs(format!(
-            "event {same} differs: {} in the first run, {} in the second",
-            self.describe(same),
-            again.describe(same)
-        )))
+        let second = (&again.simulation.bubble, &again.events[..]);
+        let bubble = &self.simulation.bubble;
+        Err(self.differs(bubble.difference(&self.events, second)))
     }
 
     fn differs(&self, difference: String) -> Failure {
@@ -850,20 +846,6 @@ impl Outcome {
             schedule: Schedule::new(picked(&self.choices)),
             ..Facts::default()
         })
-    }
-
-    /// The event at a place of the log.
-    fn describe(&self, at: usize) -> String {
-        match self.events.get(at) {
-            None => "the end".to_owned(),
-            Some(Event::Run { id, of }) => {
-                let site = self.simulation.bubble.site(*id);
-                let site = site.map_or(String::new(), |site| format!(", spawned at {site},"));
-                format!("goroutine {id}{site} runs while {of} others can")
-            }
-            Some(Event::Clock { ns }) => format!("the clock moves to {ns} ns"),
-            Some(Event::Draw { picked, of }) => format!("{picked} is drawn of {of}"),
-        }
     }
 }
 

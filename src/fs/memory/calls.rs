@@ -5,8 +5,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use windlass_world::disk::errno::{ENOENT, ENOTDIR, fail};
+use windlass_world::disk::errno::{ENOTDIR, fail};
 use windlass_world::disk::inode::{FileKind, Ino, Stat};
+use windlass_world::disk::recursive;
 use windlass_world::disk::tree::Follow;
 
 use super::handle::Handle;
@@ -72,38 +73,8 @@ impl SimDisk {
 
     /// As `std`: makes what is missing, one directory after the other.
     pub(crate) fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
-        // The deepest one first.
-        let mut missing = Vec::new();
-        let mut next = Some(path);
-        while let Some(path) = next.filter(|path| *path != Path::new("")) {
-            match self.create_or_find_dir(path, mode) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => missing.push(path),
-                done => {
-                    done?;
-                    break;
-                }
-            }
-            next = path.parent();
-            if next.is_none() {
-                return fail(ENOENT);
-            }
-        }
-        while let Some(path) = missing.pop() {
-            self.create_or_find_dir(path, mode)?;
-        }
-        Ok(())
-    }
-
-    fn create_or_find_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
-        self.create_dir(path, mode).or_else(|e| {
-            if e.kind() == io::ErrorKind::NotFound {
-                return Err(e);
-            }
-            match self.metadata(path, true) {
-                Ok(stat) if stat.kind == FileKind::Directory => Ok(()),
-                _ => Err(e),
-            }
-        })
+        let kind = |path: &Path| Ok(self.metadata(path, true)?.kind);
+        recursive::create_dir_all(path, |path| self.create_dir(path, mode), kind)
     }
 
     pub(crate) fn remove_dir(&self, path: &Path) -> io::Result<()> {
@@ -115,39 +86,13 @@ impl SimDisk {
         match self.metadata(path, false)?.kind {
             FileKind::Symlink => self.remove_file(path),
             FileKind::Regular => fail(ENOTDIR),
-            FileKind::Directory => self.remove_below(path),
+            FileKind::Directory => recursive::remove_dir_all(
+                path,
+                |path| self.read_dir(path),
+                |path| self.remove_file(path),
+                |path| self.remove_dir(path),
+            ),
         }
-    }
-
-    fn remove_below(&self, path: &Path) -> io::Result<()> {
-        // An entry that another goroutine has removed meanwhile is gone, too.
-        let ignore = |e: io::Error| match e.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            _ => Err(e),
-        };
-        // The directories on the way down, with what is left to remove in each.
-        let mut way = vec![(path.to_owned(), self.read_dir(path)?.into_iter())];
-        while let Some((directory, entries)) = way.last_mut() {
-            match entries.next() {
-                Some((name, _, FileKind::Directory)) => {
-                    let below = directory.join(name);
-                    match self.read_dir(&below) {
-                        Ok(entries) => way.push((below, entries.into_iter())),
-                        Err(e) => ignore(e)?,
-                    }
-                }
-                Some((name, ..)) => self.remove_file(&directory.join(name)).or_else(ignore)?,
-                None => {
-                    let removed = self.remove_dir(directory);
-                    way.pop();
-                    match removed {
-                        Err(e) if !way.is_empty() => ignore(e)?,
-                        removed => removed?,
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn remove_file(&self, path: &Path) -> io::Result<()> {

@@ -13,3 +13,4 @@ mod names;
 pub mod tree;
 pub mod settings;
 pub mod files;
+pub mod recursive;
