@@ -117,7 +117,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/poll/socket.rs",
             "src/poll/connect.rs",
             "src/net/addr.rs",
-            "src/net/ip_options.rs",
+            "src/net/shared_options.rs",
             "src/net/tcp.rs",
             "src/net/tcp_options.rs",
             "src/net/udp.rs",
