@@ -16,7 +16,7 @@ pub struct Places(Vec<(usize, usize)>);
 ///
 /// # Errors
 ///
-/// As [`memory::search`].
+/// If the kernel does not let the process read its memory.
 pub fn search(wanted: impl Iterator<Item = usize>) -> io::Result<Places> {
     let mut wanted: Vec<usize> = wanted.collect();
     wanted.sort_unstable();
