@@ -1,7 +1,7 @@
 //! Traces of simulated runs: what a recording has, as a file for ui.perfetto.dev.
 //!
 //! Virtual time is the clock of the file. It often stands still for many steps, which would then all lie
-//! at one moment, so each step takes at least [`STEP_NS`]: the file's clock runs ahead of virtual time
+//! at one moment, so each step takes at least `STEP_NS`: the file's clock runs ahead of virtual time
 //! while that stands still, and is in step again when that has moved farther. Each slice has the number
 //! of its first step and the virtual time.
 //!
