@@ -6,7 +6,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The crates that are published, each after those that it depends on.
 PUBLISHED := windlass-topology windlass-macros windlass-unwind windlass-world windlass-explorer \
-	windlass-sys windlass \
+	windlass-sys windlass-trace windlass-leaks windlass \
 	windlass-hyper windlass-tracing windlass-hook windlass-handover windlass-console
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
@@ -14,7 +14,7 @@ PACKAGE_NAMES := $(filter-out windlass-topology windlass-explorer,$(PUBLISHED)) 
 PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
 # Packages that are tested in release as well. The others switch no stacks of their own, and the crates that the
 # examples show take longer to optimise than all the rest.
-RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-ports windlass-examples,$(PACKAGE_NAMES))) \
+RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-trace windlass-leaks windlass-ports windlass-examples,$(PACKAGE_NAMES))) \
 	--features windlass-hyper/server
 # Features that are off by default, and tested all the same.
 FEATURES := windlass-examples/all

@@ -10,7 +10,9 @@
 //! values, so nothing is left of an `if let` on them.
 
 pub(crate) use inside::{Bubble, current};
-pub(crate) use windlass_world::{draw, inside, log, messages, net, shorten, strategy, tally};
+pub(crate) use windlass_world::{
+    draw, inside, log, messages, net, schedule, shorten, strategy, tally,
+};
 
 /// Whether the calling thread is in a bubble.
 #[inline(always)]

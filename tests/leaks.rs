@@ -68,9 +68,14 @@ fn names(found: &Leaks) -> Vec<&str> {
     names.map(|name| name.unwrap_or("unnamed")).collect()
 }
 
-/// The leaks, which are these, all of them suspected.
+/// The leaks, which are these, all of them suspected. Each P numbers the goroutines that are spawned there, so numbers
+/// need not be in the order of the spawns.
 fn leaked(expected: &[&str]) -> Vec<Leak> {
-    let found = leaks();
+    let mut found = leaks();
+    found.leaks.sort_by_key(|leak| {
+        let name = leak.goroutine.name.as_deref().unwrap_or("unnamed");
+        expected.iter().position(|&expected| expected == name)
+    });
     assert_eq!(names(&found), expected, "{found}");
     assert!(
         found.leaks.iter().all(|l| l.verdict == Verdict::Suspected),
@@ -79,7 +84,8 @@ fn leaked(expected: &[&str]) -> Vec<Leak> {
     found.leaks
 }
 
-/// Nothing is leaked while the runtime is as `set_up` leaves it. What it returns is dropped afterwards, with which all goroutines end.
+/// Nothing is leaked while the runtime is as `set_up` leaves it. What it returns is dropped afterwards, with which all
+/// goroutines end.
 fn none_are_leaked<T>(set_up: impl FnOnce() -> (Vec<JoinHandle<()>>, T) + Send + 'static)
 where
     T: Send,

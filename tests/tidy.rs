@@ -36,7 +36,9 @@ const ROWS: [&[&str]; 8] = [
 const IN_ORDER: &[&str] = &[
     "src",
     "crates/explorer/src",
+    "crates/leaks/src",
     "crates/sys/src",
+    "crates/trace/src",
     "crates/world/src",
 ];
 
@@ -66,7 +68,9 @@ const LIBRARIES: &[&str] = &[
     "crates/macros/src",
     "crates/unwind/src",
     "crates/explorer/src",
+    "crates/leaks/src",
     "crates/sys/src",
+    "crates/trace/src",
     "crates/world/src",
 ];
 
@@ -113,7 +117,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/poll/socket.rs",
             "src/poll/connect.rs",
             "src/net/addr.rs",
-            "src/net/ip_options.rs",
+            "src/net/shared_options.rs",
             "src/net/tcp.rs",
             "src/net/tcp_options.rs",
             "src/net/udp.rs",
@@ -1050,7 +1054,6 @@ const NOT_STEERED: &[&str] = &[
     "src/sched/types/events.rs",
     "src/sched/types/extra_work.rs",
     "src/sched/types/m.rs",
-    "src/sched/types/recording.rs",
     "src/sched/types/samples.rs",
     "src/sched/types/sampling.rs",
     "src/sched/types/simulation.rs",
@@ -1078,9 +1081,7 @@ const WORDS: &[&str] = &[
     "LEVELS",
     "LOCKED",
     "MASK",
-    "MAX_BUFFERS",
     "MAX_FDS",
-    "MAX_LEN",
     "MAX_NODE_TAG",
     "MAX_STACK_BYTES",
     "MAX_TRACE_BYTES",

@@ -35,7 +35,6 @@
 //! ends. Therefore a main thread that waits while there is no other thread has no test left to begin,
 //! and a deadlock is reported when all other tests have ended.
 
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use super::dump::Dump;
@@ -47,8 +46,7 @@ use crate::g::status::{GKind, Reason};
 use crate::loom::native::{Arc, Mutex};
 use crate::sched::types::state::{Phase, Sched};
 use crate::sys::clock::{self, NEVER};
-use crate::sys::futex;
-use crate::sys::signal;
+use crate::sys::{signal, tasks};
 
 /// The time between the two checks.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -110,7 +108,7 @@ impl Stuck {
             return None;
         }
         let harness_switches = match harness_thread(&stuck) {
-            Some(tid) => Some(switches_if_it_waits(tid)?),
+            Some(tid) => Some(tasks::switches_if_it_waits(tid)?),
             None => None,
         };
         // After the conditions: what runs while they are read is counted.
@@ -186,18 +184,7 @@ fn no_other_thread(stuck: &[&Sched]) -> bool {
     own.extend(sigquit::thread_id());
     own.extend(live::thread_id());
     own.extend(harness_thread(stuck));
-    // Without the list there may be other threads.
-    let Ok(entries) = std::fs::read_dir(TASKS) else {
-        return false;
-    };
-    let mut n_listed = 0;
-    let only_own = entries.into_iter().all(|entry| {
-        n_listed += 1;
-        let Ok(entry) = entry else { return false };
-        let tid = entry.file_name().to_string_lossy().parse().unwrap_or(0);
-        tid > 0 && own.contains(&tid) || is_ring_worker(&entry.path())
-    });
-    only_own && is_complete(n_listed)
+    tasks::are_all(|tid| own.contains(&tid))
 }
 
 /// The main thread, if it is that of a test harness and not one of these runtimes' own.
@@ -209,58 +196,4 @@ fn harness_thread(stuck: &[&Sched]) -> Option<i32> {
         .filter(|_| in_harness)?;
     let is_own = |sched: &&Sched| sched.thread_ids().into_iter().any(|tid| tid == main);
     (!stuck.iter().any(is_own)).then_some(main)
-}
-
-/// How often a thread was switched, if it waits for another thread now.
-fn switches_if_it_waits(tid: i32) -> Option<u64> {
-    let read = |file: &str| std::fs::read_to_string(format!("{TASKS}/{tid}/{file}"));
-    let waits = match read("syscall") {
-        // The number of the call, or `running`.
-        Ok(call) => call.split_whitespace().next()? == futex::NUMBER.to_string(),
-        // A kernel without this file. A thread that sleeps may wait for something else.
-        Err(_) => is_asleep(tid)?,
-    };
-    let status = read("status").ok().filter(|_| waits)?;
-    let switches = status.lines().filter_map(|line| {
-        let (name, n) = line.split_once(':')?;
-        let n = n.trim().parse::<u64>().ok()?;
-        name.ends_with("voluntary_ctxt_switches").then_some(n)
-    });
-    Some(switches.sum())
-}
-
-/// Whether a thread waits in the kernel, if that can be known.
-pub(super) fn is_asleep(tid: i32) -> Option<bool> {
-    let stat = std::fs::read_to_string(format!("{TASKS}/{tid}/stat")).ok()?;
-    Some(stat_field(&stat, 0)? == "S")
-}
-
-/// A field of a `stat` file, counted from that behind the name.
-fn stat_field(stat: &str, n: usize) -> Option<&str> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(n)
-}
-
-/// The directory with an entry for each thread.
-const TASKS: &str = "/proc/self/task";
-
-/// Whether a list of so many threads has all of them. The kernel ends a listing early if the thread
-/// that it has come to ends.
-fn is_complete(n_listed: u64) -> bool {
-    // The links are `.`, `..` and one for each thread.
-    std::fs::metadata(TASKS).is_ok_and(|tasks| tasks.nlink() <= n_listed + 2)
-}
-
-/// Whether a thread is an io_uring worker, which the kernel created and which runs no code of the
-/// process.
-fn is_ring_worker(task: &std::path::Path) -> bool {
-    // The thread has ended meanwhile.
-    let Ok(stat) = std::fs::read_to_string(task.join("stat")) else {
-        return true;
-    };
-    // PF_IO_WORKER (include/linux/sched.h) in the flags, which are the seventh field after the
-    // name.
-    const PF_IO_WORKER: u64 = 0x10;
-    let flags = stat_field(&stat, 6).and_then(|f| f.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & PF_IO_WORKER != 0)
 }

@@ -1,8 +1,9 @@
 //! All goroutines of a runtime with their stacks, in the form of Go's dumps.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
+
+use windlass_leaks::joins::{self, Joins};
 
 use super::goroutines::{self, Goroutine, State, is_off_stack, reason_text};
 use super::stack;
@@ -35,11 +36,11 @@ impl Dump {
         let mut joins = Joins::default();
         goroutines::for_each(sched, |mut goroutine, task| {
             stacks.add(sched, &mut goroutine, task.g());
-            joins.add(&goroutine, task.g(), stacks.span_of(&goroutine));
+            note_join(&mut joins, &goroutine, task.g(), stacks.span_of(&goroutine));
             goroutines.push(goroutine);
         });
         goroutines.sort_by_key(|g| g.id);
-        joins.tell(goroutines.iter_mut());
+        tell_joins(joins, goroutines.iter_mut());
         Dump {
             runtime: sched.config.name.clone(),
             goroutines,
@@ -52,67 +53,28 @@ impl Dump {
     /// that the others do ends these waits. If the runtime was not at rest, the waits may be of different moments.
     #[must_use]
     pub fn cycles(&self) -> Vec<Vec<u64>> {
-        let waits: HashMap<u64, u64> = self
+        let waits: Vec<_> = self
             .goroutines
             .iter()
-            .filter_map(|g| Some((g.id, g.waits_for?)))
+            .map(|g| (g.id, g.waits_for))
             .collect();
-        let mut seen = HashSet::new();
-        let mut cycles = Vec::new();
-        for g in &self.goroutines {
-            let (mut path, mut at) = (Vec::new(), g.id);
-            while seen.insert(at) {
-                path.push(at);
-                match waits.get(&at) {
-                    Some(&next) => at = next,
-                    None => break,
-                }
-            }
-            // It has come back to this path, and not to one before.
-            if waits.contains_key(&at)
-                && let Some(begin) = path.iter().position(|&id| id == at)
-            {
-                cycles.push(path.split_off(begin));
-            }
-        }
-        cycles
+        joins::rings(&waits)
     }
 }
 
-/// Who joins whom. The word of a goroutine that is joined has an address on the stack of the joiner.
-#[derive(Default)]
-pub(super) struct Joins {
-    /// Each word, and the number of its goroutine.
-    words: Vec<(usize, u64)>,
-    /// The stacks of those that join, and their numbers.
-    stacks: Vec<(Range<usize>, u64)>,
+/// Notes for whom a goroutine may wait.
+pub(super) fn note_join(joins: &mut Joins, goroutine: &Goroutine, g: GRef, stack: Range<usize>) {
+    joins.add_word(completion::waiter(&g.join), goroutine.id);
+    if goroutine.wait_reason == reason_text(Reason::Join) {
+        joins.add_joiner(stack, goroutine.id);
+    }
 }
 
-impl Joins {
-    pub(super) fn add(&mut self, goroutine: &Goroutine, g: GRef, stack: Range<usize>) {
-        self.words.push((completion::waiter(&g.join), goroutine.id));
-        if goroutine.wait_reason == reason_text(Reason::Join) {
-            self.stacks.push((stack, goroutine.id));
-        }
-    }
-
-    /// Notes it in the descriptions.
-    pub(super) fn tell<'a>(mut self, goroutines: impl Iterator<Item = &'a mut Goroutine>) {
-        self.words.sort_unstable();
-        let mut joined_by = HashMap::new();
-        for (stack, id) in self.stacks {
-            let at = self.words.partition_point(|&(word, _)| word < stack.start);
-            let Some(&(_, joined)) = self.words.get(at).filter(|(word, _)| stack.contains(word))
-            else {
-                continue;
-            };
-            joined_by.insert(id, joined);
-        }
-        for goroutine in goroutines {
-            if let Some(&joined) = joined_by.get(&goroutine.id) {
-                goroutine.waits_for = Some(joined);
-            }
-        }
+/// Adds to the descriptions who joins whom.
+pub(super) fn tell_joins<'a>(joins: Joins, goroutines: impl Iterator<Item = &'a mut Goroutine>) {
+    let joined = joins.joined();
+    for goroutine in goroutines {
+        goroutine.waits_for = joined.get(&goroutine.id).copied().or(goroutine.waits_for);
     }
 }
 

@@ -22,6 +22,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 
+use windlass_leaks::holders::{self, Holders};
+use windlass_leaks::waits::{End, Waits};
+
 use super::dump::{self, Stacks};
 use super::goroutines::Goroutine;
 use crate::g::header::GRef;
@@ -30,15 +33,9 @@ use crate::loom::native::{Mutex, PoisonError};
 use crate::sched::types::state::Sched;
 use crate::sys::clock;
 
-use handles::Holders;
 use survey::Known;
 
 mod survey;
-#[cfg(feature = "leaks")]
-mod handles;
-#[cfg(not(feature = "leaks"))]
-#[path = "leaks/no_handles.rs"]
-mod handles;
 
 /// The time between the two looks.
 const PAUSE_NS: u64 = 1_000_000;
@@ -149,69 +146,20 @@ impl Found {
     }
 }
 
-/// What may end the wait of a goroutine that may be leaked.
-enum End {
-    /// Nothing.
-    Nothing,
-    /// The end of a goroutine.
-    Join(u64),
-    /// One of these handles.
-    Handles(Vec<usize>),
-}
-
-impl End {
-    /// `None` if something may end it that is not known here.
-    fn of(known: &Known) -> Option<End> {
-        let (status, goroutine) = (known.status, &known.goroutine);
-        if status.kind() != GKind::Waiting || status.is_cancellable() || known.g.is_off_stack() {
-            return None;
-        }
-        match status.reason() {
-            Reason::Park | Reason::Future if known.is_unreferenced => Some(End::Nothing),
-            Reason::Join => goroutine.waits_for.map(End::Join),
-            _ if known.wanted.is_empty() || known.wanted.contains(&0) => None,
-            _ => Some(End::Handles(known.wanted.clone())),
-        }
+/// What may end the wait of a goroutine. `None` if something may that is not known here.
+fn end_of(known: &Known) -> Option<End> {
+    let (status, goroutine) = (known.status, &known.goroutine);
+    if status.kind() != GKind::Waiting || status.is_cancellable() || known.g.is_off_stack() {
+        return None;
     }
-
-    /// Whether only members of a set may end it.
-    fn is_within(&self, set: &HashMap<u64, End>, holders: &Holders) -> bool {
-        match self {
-            End::Nothing => true,
-            End::Join(other) => set.contains_key(other),
-            End::Handles(wanted) => wanted
-                .iter()
-                .all(|&handle| holders.are_within(handle, |id| set.contains_key(&id))),
+    match status.reason() {
+        Reason::Park if known.is_unreferenced => {
+            Some(End::Nothing("nobody has a handle by which to unpark it"))
         }
-    }
-
-    /// Says why nothing ends the wait of goroutine `id`.
-    fn reason(&self, id: u64, reason: Reason, holders: &Holders) -> String {
-        match self {
-            End::Nothing if reason == Reason::Future => "no waker for it is left".to_owned(),
-            End::Nothing => "nobody has a handle by which to unpark it".to_owned(),
-            End::Join(other) if *other == id => "it joins itself".to_owned(),
-            End::Join(other) => format!("goroutine {other}, which it joins, is leaked"),
-            End::Handles(wanted) => {
-                let mut parts: Vec<_> = wanted.iter().map(|&h| holders.describe(h, id)).collect();
-                parts.dedup();
-                parts.join("; ")
-            }
-        }
-    }
-}
-
-/// Removes those whose wait may be ended from outside, until there are none.
-fn shrink(set: &mut HashMap<u64, End>, holders: &Holders) {
-    loop {
-        let is_free = |(_, end): &(&u64, &End)| !end.is_within(set, holders);
-        let free: Vec<u64> = set.iter().filter(is_free).map(|(&id, _)| id).collect();
-        if free.is_empty() {
-            return;
-        }
-        for id in free {
-            set.remove(&id);
-        }
+        Reason::Future if known.is_unreferenced => Some(End::Nothing("no waker for it is left")),
+        Reason::Join => goroutine.waits_for.map(End::Join),
+        _ if known.wanted.is_empty() || known.wanted.contains(&0) => None,
+        _ => Some(End::Handles(known.wanted.clone())),
     }
 }
 
@@ -219,20 +167,17 @@ fn shrink(set: &mut HashMap<u64, End>, holders: &Holders) {
 fn look(sched: &Sched, here: usize) -> io::Result<Vec<Found>> {
     let before = survey::all(sched, here);
     let mut timed = survey::with_timers(sched);
-    let ends = |all: &[Known], timed: &HashSet<usize>| -> HashMap<u64, End> {
-        all.iter()
-            .filter(|known| !timed.contains(&known.g.as_ptr().addr()))
-            .filter_map(|known| Some((known.goroutine.id, End::of(known)?)))
-            .collect()
+    let ends = |all: &[Known], timed: &HashSet<usize>| {
+        let untimed = all
+            .iter()
+            .filter(|known| !timed.contains(&known.g.as_ptr().addr()));
+        let ends = untimed.filter_map(|known| Some((known.goroutine.id, end_of(known)?)));
+        Waits(ends.collect())
     };
     let mut first = ends(&before, &timed);
     // Without those that join one that is not in the set, there may be less to search for.
-    shrink(&mut first, &Holders::not_searched());
-    let wanted = first.values().flat_map(|end| match end {
-        End::Handles(wanted) => &wanted[..],
-        End::Nothing | End::Join(_) => &[],
-    });
-    let places = handles::search(wanted.copied())?;
+    first.shrink(&Holders::not_searched());
+    let places = holders::search(first.handles())?;
     // Each wait that counts began before this survey, and ends after it: what the survey says of these waits was so at one
     // moment.
     let after = survey::all(sched, here);
@@ -245,30 +190,22 @@ fn look(sched: &Sched, here: usize) -> io::Result<Vec<Found>> {
     for known in &after {
         let id = known.goroutine.id;
         let has_waited = statuses.get(&id) == Some(&known.status);
-        if !has_waited || known.g.status.load() != known.status || !first.contains_key(&id) {
-            set.remove(&id);
+        if !has_waited || known.g.status.load() != known.status || !first.0.contains_key(&id) {
+            set.0.remove(&id);
         }
     }
-    let holders = places.holders(sched, &after);
-    shrink(&mut set, &holders);
-    let mut proved: HashMap<u64, End> = set
-        .iter()
-        .filter_map(|(&id, end)| match end {
-            End::Nothing => Some((id, End::Nothing)),
-            End::Join(other) => Some((id, End::Join(*other))),
-            End::Handles(_) => None,
-        })
-        .collect();
-    shrink(&mut proved, &holders);
+    let holders = places.holders(|| survey::memory(sched, &after));
+    set.shrink(&holders);
+    let proved = set.proved(&holders);
     let found = after.into_iter().filter_map(|known| {
         let id = known.goroutine.id;
-        let end = set.get(&id)?;
+        let reason = set.reason(id, &holders)?;
         Some(Found {
-            verdict: match proved.contains_key(&id) {
+            verdict: match proved.0.contains_key(&id) {
                 true => Verdict::Proved,
                 false => Verdict::Suspected,
             },
-            reason: end.reason(id, known.status.reason(), &holders),
+            reason,
             goroutine: known.goroutine,
             g: known.g,
             status: known.status,

@@ -30,12 +30,9 @@ pub(crate) mod shutdown;
 pub(crate) mod panics;
 pub(crate) mod stall;
 pub(crate) mod region;
-pub(crate) mod trace_format;
 pub(crate) mod trace;
 pub(crate) mod profile;
 pub(crate) mod waits;
-#[cfg(feature = "leaks")]
-pub(crate) mod memory;
 pub(crate) mod leaks;
 
 pub use dump::Dump;

@@ -119,14 +119,13 @@ mod sampler {
     use windlass_unwind::Unanswered;
 
     use super::*;
-    use crate::debug::deadlock::is_asleep;
     use crate::debug::stack::{Walker, without_root, work_of};
     use crate::debug::stall::sample::copy_of;
     use crate::loom::Ordering;
     use crate::loom::native::{Mutex, PoisonError};
     use crate::sched::monitor::stall::runs_here;
     use crate::sched::types::m::M;
-    use crate::sys::clock;
+    use crate::sys::{clock, tasks};
 
     /// The time between two looks at a thread.
     const PERIOD: Duration = Duration::from_millis(10);
@@ -252,7 +251,7 @@ mod sampler {
     ///
     /// The thread does not answer, as it waits for a CPU, or sleeps.
     fn place_on(tid: i32, has_g: bool, walker: &mut Walker) -> Result<Place, Unanswered> {
-        if is_asleep(tid) == Some(true) {
+        if tasks::is_asleep(tid) == Some(true) {
             return Err(Unanswered);
         }
         let taken = windlass_unwind::take(tid, PATIENCE_NS)?;

@@ -1,42 +1,19 @@
-//! Execution traces: writes the events of `sched::types::trace` as a file of `trace_format`, which
-//! ui.perfetto.dev and chrome://tracing open. Traces of simulated runs are in `sim::trace`.
-//!
-//! - Every P has a track, with a slice for each time that a goroutine ran, for each blocking
-//!   section inside it, and for each time that the P's thread slept.
-//! - An arrow leads from where a goroutine was woken or spawned to where it ran next.
-//! - Marks show steals, batches of completions, and Ps that were retaken or handed off.
-//! - A track for each goroutine that has regions shows these, across waits (`region.rs`).
-//! - One more track has the events outside Ps: of threads that are no Ms, and of sysmon.
-//!
-//! A log holds only the newest events, and the logs of different Ps begin at different moments.
-//! Slices and arrows whose beginning or end is lost are left out.
+//! Execution traces: passes the events of `sched::types::trace` on to the crate windlass-trace, which draws them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::goroutines;
+use windlass_trace::names::Names;
+use windlass_trace::runtime::{self, Runtime};
+
+use super::goroutines::{self, reason_text};
 use super::region;
-use super::trace_format::{Output, Row, quoted};
-use crate::sched::types::events::{Event, EventKind, FROM_NODE, NO_P};
+use crate::g::status::Reason;
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sys::clock;
-
-/// A runtime is one process of the file.
-const PROCESS: u64 = 1;
-
-/// The row of a track.
-fn row(tid: usize) -> Row {
-    Row {
-        pid: PROCESS,
-        tid: tid as u64,
-    }
-}
-
-/// The length with which an instant is drawn as a slice.
-const MOMENT_NS: u64 = 200;
 
 /// An execution trace that is being recorded, from
 /// [`Runtime::start_trace`](crate::Runtime::start_trace) until this is dropped.
@@ -128,337 +105,28 @@ impl Drop for Trace {
 pub(crate) fn write(sched: &Sched, from_ns: u64, writer: impl Write) -> io::Result<()> {
     let until_ns = clock::now_ns();
     let events = sched.events(from_ns);
-    let names = names(sched);
-    let from_ns = events.first().map_or(from_ns, |e| e.at_ns);
-    let mut out = Output::new(writer, from_ns)?;
-    describe(&mut out, sched)?;
-    for track in tracks(sched.ps.len(), &events, until_ns) {
-        track.write(&mut out, &names)?;
-    }
-    for (i, flow) in flows(sched.ps.len(), &events).into_iter().enumerate() {
-        out.flow(i, flow.from, flow.to)?;
-    }
-    for end in region_ends(&events, until_ns) {
-        let name = region::name_at(end.name);
-        out.region_end(row(0), end.g, name, end.is_begin, end.at_ns)?;
-    }
-    out.finish()
-}
-
-/// The names of the goroutines that still live.
-fn names(sched: &Sched) -> HashMap<u64, String> {
-    let mut names = HashMap::new();
-    goroutines::for_each(sched, |g, _| {
-        if let Some(name) = g.name {
-            names.insert(g.id, name);
-        }
-    });
-    names
-}
-
-/// An interval of one activity on a track.
-#[derive(Debug, PartialEq)]
-struct Slice {
-    from_ns: u64,
-    to_ns: u64,
-    what: What,
-}
-
-#[derive(Debug, PartialEq)]
-enum What {
-    /// A goroutine ran: its number, and why it stopped.
-    Goroutine(u64, &'static str),
-    Blocking,
-    Asleep,
-    /// Goroutines were made runnable while no goroutine ran on this track.
-    Wakes,
-}
-
-/// An instant event.
-#[derive(Debug)]
-struct Mark {
-    at_ns: u64,
-    name: &'static str,
-    args: String,
-}
-
-/// The track of a P, or of the events outside Ps.
-#[derive(Debug, Default)]
-struct Track {
-    /// 0 for events outside Ps, then the Ps.
-    tid: usize,
-    slices: Vec<Slice>,
-    marks: Vec<Mark>,
-    /// The open slices: a goroutine with its start, a blocking section, a sleep.
-    running: Option<(u64, u64)>,
-    blocking: Option<u64>,
-    asleep: Option<u64>,
-}
-
-/// The track of an event: its P's if it has one.
-fn tid_of(e: &Event) -> usize {
-    if e.p == NO_P { 0 } else { e.p + 1 }
-}
-
-fn tracks(n_ps: usize, events: &[Event], until_ns: u64) -> Vec<Track> {
-    let mut tracks: Vec<Track> = (0..=n_ps)
-        .map(|tid| Track {
-            tid,
-            ..Track::default()
-        })
-        .collect();
-    for e in events {
-        if let Some(track) = tracks.get_mut(tid_of(e)) {
-            track.take(e);
-        }
-    }
-    for track in &mut tracks {
-        track.close(until_ns, "still running");
-        track.wake_up(until_ns);
-        // Slices were pushed as they ended. Sort them by their start; of two with the same start
-        // the longer one is the outer one.
-        track
-            .slices
-            .sort_by_key(|s| (s.from_ns, u64::MAX - s.to_ns));
-        track.keep_moments_apart();
-    }
-    tracks
-}
-
-impl Track {
-    fn take(&mut self, e: &Event) {
-        let at_ns = e.at_ns;
-        match e.kind {
-            EventKind::Start => {
-                self.wake_up(at_ns);
-                self.close(at_ns, "yield");
-                self.running = Some((e.g, at_ns));
-            }
-            EventKind::Park => {
-                self.close(at_ns, goroutines::reason_text(e.reason).unwrap_or("wait"))
-            }
-            EventKind::End => self.close(at_ns, "end"),
-            EventKind::Dry => self.close(at_ns, "yield"),
-            EventKind::Sleep => self.asleep = Some(at_ns),
-            EventKind::Awake => self.wake_up(at_ns),
-            EventKind::Block if self.running.is_some() => self.blocking = Some(at_ns),
-            EventKind::Unblock => self.unblock(at_ns),
-            EventKind::Block => {}
-            EventKind::RetakeSection | EventKind::RetakeHog => {
-                self.close(at_ns, "P taken");
-                let from = if e.kind == EventKind::RetakeHog {
-                    "hog"
-                } else {
-                    "blocking section"
-                };
-                self.mark(at_ns, "P taken", format!("\"from\":\"{from}\""));
-            }
-            EventKind::HandOff => self.mark(at_ns, "P handed on", String::new()),
-            EventKind::Lost => self.mark(
-                at_ns,
-                "goroutine without P",
-                format!("\"goroutine\":{}", e.g),
-            ),
-            EventKind::Steal => self.mark(
-                at_ns,
-                "steal",
-                format!("\"goroutines\":{},\"from\":\"{}\"", e.n, victim(e.g)),
-            ),
-            EventKind::SendHome => self.mark(
-                at_ns,
-                "sent home",
-                format!("\"goroutine\":{},\"node\":{}", e.g, e.n),
-            ),
-            EventKind::Rehome => self.mark(at_ns, "moves here", format!("\"goroutine\":{}", e.g)),
-            EventKind::Surplus => {
-                self.mark(at_ns, "surplus shared", format!("\"goroutines\":{}", e.n));
-            }
-            EventKind::Ring => self.mark(at_ns, "ring batch", format!("\"completions\":{}", e.n)),
-            // An arrow has to begin in a slice. If none is open, draw the instant as one.
-            EventKind::Ready if self.running.is_none() && self.asleep.is_none() => {
-                self.slices.push(Slice {
-                    from_ns: at_ns,
-                    to_ns: at_ns + MOMENT_NS,
-                    what: What::Wakes,
-                });
-            }
-            EventKind::Ready => {}
-            // They are on tracks of goroutines.
-            EventKind::RegionBegin | EventKind::RegionEnd => {}
-        }
-    }
-
-    fn mark(&mut self, at_ns: u64, name: &'static str, args: String) {
-        self.marks.push(Mark { at_ns, name, args });
-    }
-
-    fn unblock(&mut self, at_ns: u64) {
-        if let Some(from_ns) = self.blocking.take() {
-            self.slices.push(Slice {
-                from_ns,
-                to_ns: at_ns,
-                what: What::Blocking,
-            });
-        }
-    }
-
-    /// Closes the slice of the goroutine that ran here, if its start is known.
-    fn close(&mut self, at_ns: u64, why: &'static str) {
-        self.unblock(at_ns);
-        if let Some((g, from_ns)) = self.running.take() {
-            self.slices.push(Slice {
-                from_ns,
-                to_ns: at_ns,
-                what: What::Goroutine(g, why),
-            });
-        }
-    }
-
-    fn wake_up(&mut self, at_ns: u64) {
-        if let Some(from_ns) = self.asleep.take() {
-            self.slices.push(Slice {
-                from_ns,
-                to_ns: at_ns,
-                what: What::Asleep,
-            });
-        }
-    }
-
-    /// Cuts instants that are drawn as slices at the start of the next slice.
-    fn keep_moments_apart(&mut self) {
-        let starts: Vec<u64> = self.slices.iter().skip(1).map(|s| s.from_ns).collect();
-        for (slice, next_ns) in self.slices.iter_mut().zip(starts) {
-            if slice.what == What::Wakes {
-                slice.to_ns = slice.to_ns.min(next_ns);
-            }
-        }
-    }
-
-    fn write<W: Write>(&self, out: &mut Output<W>, names: &HashMap<u64, String>) -> io::Result<()> {
-        for slice in &self.slices {
-            let (name, args) = match slice.what {
-                What::Goroutine(g, why) => (
-                    goroutine_name(g, names),
-                    format!("\"goroutine\":{g},\"until\":{}", quoted(why)),
-                ),
-                What::Blocking => ("blocking".to_owned(), String::new()),
-                What::Asleep => ("asleep".to_owned(), String::new()),
-                What::Wakes => ("ready".to_owned(), String::new()),
-            };
-            let category = match slice.what {
-                What::Goroutine(..) => "goroutine",
-                _ => "runtime",
-            };
-            let span = (slice.from_ns, slice.to_ns);
-            out.slice(row(self.tid), span, category, &name, &args)?;
-        }
-        for mark in &self.marks {
-            out.mark(row(self.tid), mark.at_ns, mark.name, &mark.args)?;
-        }
-        Ok(())
-    }
-}
-
-/// The victim of a steal: a P, or the queue of a node.
-fn victim(number: u64) -> String {
-    match number {
-        FROM_NODE.. => format!("node {}", number - FROM_NODE),
-        _ => format!("P{number}"),
-    }
-}
-
-pub(crate) fn goroutine_name(g: u64, names: &HashMap<u64, String>) -> String {
-    match names.get(&g) {
-        Some(name) => format!("{name} (G{g})"),
-        None => format!("G{g}"),
-    }
-}
-
-/// An arrow from where a goroutine was made runnable to where it ran.
-#[derive(Debug)]
-struct Flow {
-    from: (Row, u64),
-    to: (Row, u64),
-}
-
-fn flows(n_ps: usize, events: &[Event]) -> Vec<Flow> {
-    let mut ready = HashMap::new();
-    let mut flows = Vec::new();
-    for e in events.iter().filter(|e| tid_of(e) <= n_ps) {
-        match e.kind {
-            EventKind::Ready => {
-                ready.insert(e.g, (row(tid_of(e)), e.at_ns));
-            }
-            EventKind::Start => {
-                if let Some(from) = ready.remove(&e.g) {
-                    flows.push(Flow {
-                        from,
-                        to: (row(tid_of(e)), e.at_ns),
-                    });
-                }
-            }
-            _ => {}
-        }
-    }
-    flows
-}
-
-/// The begin or the end of a region.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct RegionEnd {
-    pub(crate) at_ns: u64,
-    pub(crate) g: u64,
-    pub(crate) name: u32,
-    pub(crate) is_begin: bool,
-}
-
-/// The ends of all regions whose begin is known, in the order of time. Regions that are open at the
-/// end of the trace end there.
-pub(crate) fn region_ends(events: &[Event], until_ns: u64) -> Vec<RegionEnd> {
-    let mut ends = Vec::new();
-    // The open regions of each goroutine, the innermost last.
-    let mut open: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-    let end = |at_ns, g, name, is_begin| RegionEnd {
-        at_ns,
-        g,
-        name,
-        is_begin,
+    let mut named = HashMap::new();
+    goroutines::for_each(sched, |g, _| named.extend(g.name.map(|name| (g.id, name))));
+    let runtime = Runtime {
+        name: &sched.config.name,
+        ps: sched.ps.iter().map(|p| p_name(sched, p)).collect(),
+        goroutines: named,
+        names: NAMES,
     };
-    for e in events {
-        match e.kind {
-            EventKind::RegionBegin => {
-                open.entry(e.g).or_default().push(e.n);
-                ends.push(end(e.at_ns, e.g, e.n, true));
-            }
-            EventKind::RegionEnd => {
-                let names = open.entry(e.g).or_default();
-                if let Some(at) = names.iter().rposition(|&name| name == e.n) {
-                    names.remove(at);
-                    ends.push(end(e.at_ns, e.g, e.n, false));
-                }
-            }
-            _ => {}
-        }
-    }
-    for (g, names) in open {
-        let still_open = names.into_iter().rev();
-        ends.extend(still_open.map(|name| end(until_ns, g, name, false)));
-    }
-    ends
+    runtime::write(&runtime, &events, (from_ns, until_ns), writer)
 }
 
-/// Writes the names of the process and its tracks.
-fn describe<W: Write>(out: &mut Output<W>, sched: &Sched) -> io::Result<()> {
-    out.process(PROCESS, &sched.config.name)?;
-    out.row(row(0), "outside", 0)?;
-    // A P that is no longer in use may have events.
-    let has_run = |p: &&P| p.status.is_in_use() || p.stats.dispatches.get() > 0;
-    for p in sched.ps.iter().filter(has_run) {
-        let node = sched.node_of(p).os_id;
-        let name = format!("P{} (cpu {}, node {node})", p.idx, p.cpu());
-        out.row(row(p.idx + 1), &name, p.idx as u64 + 1)?;
-    }
-    Ok(())
+/// The words for what events have as numbers.
+pub(crate) const NAMES: Names = Names {
+    reason: |reason| reason_text(Reason::of(reason)).unwrap_or("wait"),
+    region: region::name_at,
+};
+
+/// The name of a P's track. A P that is no longer in use may have events.
+fn p_name(sched: &Sched, p: &P) -> Option<String> {
+    let has_run = p.status.is_in_use() || p.stats.dispatches.get() > 0;
+    let node = sched.node_of(p).os_id;
+    has_run.then(|| format!("P{} (cpu {}, node {node})", p.idx, p.cpu()))
 }
 
 /// The error for a runtime without a flight recorder.
@@ -474,127 +142,4 @@ pub(crate) fn take(sched: &Arc<Sched>, duration: Duration, writer: impl Write) -
     let trace = Trace::start(sched);
     crate::task::sleep(duration);
     trace.finish(writer)
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::g::status::Reason;
-
-    fn event(at_ns: u64, kind: EventKind, g: u64) -> Event {
-        Event {
-            at_ns,
-            kind,
-            reason: Reason::Sleep,
-            p: 0,
-            n: 0,
-            g,
-        }
-    }
-
-    fn slices(events: &[Event]) -> Vec<(u64, u64, What)> {
-        let track = tracks(1, events, 1000).pop().unwrap();
-        track
-            .slices
-            .into_iter()
-            .map(|s| (s.from_ns, s.to_ns, s.what))
-            .collect()
-    }
-
-    #[test]
-    fn regions_nest_and_end_with_the_trace() {
-        let region = |at_ns, kind, g, n| Event {
-            n,
-            ..event(at_ns, kind, g)
-        };
-        let found = region_ends(
-            &[
-                // Its begin is lost.
-                region(1, EventKind::RegionEnd, 7, 0),
-                region(2, EventKind::RegionBegin, 7, 0),
-                region(3, EventKind::RegionBegin, 8, 0),
-                region(4, EventKind::RegionBegin, 7, 1),
-                event(5, EventKind::Park, 0),
-                region(6, EventKind::RegionEnd, 7, 1),
-                region(7, EventKind::RegionBegin, 7, 2),
-                region(8, EventKind::RegionEnd, 8, 0),
-            ],
-            9,
-        );
-        let found: Vec<_> = found
-            .into_iter()
-            .map(|e| (e.at_ns, e.g, e.name, e.is_begin))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                (2, 7, 0, true),
-                (3, 8, 0, true),
-                (4, 7, 1, true),
-                (6, 7, 1, false),
-                (7, 7, 2, true),
-                (8, 8, 0, false),
-                (9, 7, 2, false),
-                (9, 7, 0, false),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_goroutine_runs_until_the_next_event_that_says_so() {
-        let found = slices(&[
-            event(1, EventKind::Park, 0),
-            event(10, EventKind::Start, 7),
-            event(20, EventKind::Park, 0),
-            event(30, EventKind::Start, 8),
-            event(40, EventKind::Start, 9),
-            event(50, EventKind::Dry, 0),
-            event(60, EventKind::Sleep, 0),
-            event(70, EventKind::Awake, 0),
-            event(80, EventKind::Start, 7),
-        ]);
-        assert_eq!(
-            found,
-            [
-                (10, 20, What::Goroutine(7, "sleep")),
-                (30, 40, What::Goroutine(8, "yield")),
-                (40, 50, What::Goroutine(9, "yield")),
-                (60, 70, What::Asleep),
-                (80, 1000, What::Goroutine(7, "still running")),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_blocking_section_lies_inside_its_goroutine() {
-        let found = slices(&[
-            event(5, EventKind::Block, 0),
-            event(10, EventKind::Start, 7),
-            event(20, EventKind::Block, 0),
-            event(30, EventKind::RetakeSection, 0),
-            event(40, EventKind::Unblock, 0),
-        ]);
-        assert_eq!(
-            found,
-            [
-                (10, 30, What::Goroutine(7, "P taken")),
-                (20, 30, What::Blocking)
-            ]
-        );
-    }
-
-    #[test]
-    fn an_arrow_has_both_ends() {
-        let events = [
-            event(10, EventKind::Start, 1),
-            event(20, EventKind::Ready, 2),
-            event(30, EventKind::Ready, 3),
-            event(40, EventKind::Start, 2),
-            event(50, EventKind::Start, 4),
-        ];
-        let flows = flows(1, &events);
-        assert_eq!(flows.len(), 1);
-        assert_eq!(flows[0].from, (row(1), 20));
-        assert_eq!(flows[0].to, (row(1), 40));
-    }
 }

@@ -35,13 +35,12 @@ use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::poll::bytes::{self, Stream};
 use crate::poll::op;
-use crate::poll::socket::{MAX_BUFFERS, MAX_LEN};
 use crate::sched::wait::handoff;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::file::{self as sys_file, read_cached};
-use crate::sys::request::{Buffers, HERE, Request};
+use crate::sys::request::{Buffers, HERE, MAX_LEN, Request};
 
 /// Copies of at least this many bytes are made in a blocking section, because they take long.
 const LONG_COPY: usize = 64 * 1024;
@@ -183,9 +182,8 @@ impl Raw {
         let buf = &mut buf[..len];
         match (self.kind, self.goroutine()) {
             (kind, g) if kind.is_stream() && !buf.is_empty() => {
-                let request = self.read_request(buf, HERE);
                 // SAFETY: the buffer is borrowed by the caller until this returns.
-                unsafe { self.run(g, request, deadline_ns) }
+                unsafe { self.read_into(g, Buffers::to_fill(buf), HERE, deadline_ns) }
             }
             (Kind::Cached, Some(g)) if !self.file.is_remote => {
                 self.read_cursor(g, buf, deadline_ns)
@@ -226,18 +224,8 @@ impl Raw {
         offset: u64,
         deadline_ns: u64,
     ) -> io::Result<usize> {
-        let request = self.read_request(buf, offset);
         // SAFETY: the buffer is borrowed by the caller until this returns.
-        unsafe { self.run(Some(g), request, deadline_ns) }
-    }
-
-    fn read_request(&self, buf: &mut [u8], offset: u64) -> Request {
-        let (at, len) = (buf.as_mut_ptr(), buf.len() as u32);
-        Request::Read {
-            fd: self.fd(),
-            bufs: Buffers::One { at, len },
-            offset,
-        }
+        unsafe { self.read_into(Some(g), Buffers::to_fill(buf), offset, deadline_ns) }
     }
 
     pub(super) fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -289,17 +277,8 @@ impl Raw {
         on_simulated_file!(self, file => file.read_vectored(bufs));
         match (self.kind, self.goroutine()) {
             (kind, g) if kind.is_stream() && bufs.iter().any(|buf| !buf.is_empty()) => {
-                let request = Request::Read {
-                    fd: self.fd(),
-                    bufs: Buffers::Several {
-                        iovec: bufs.as_ptr().cast(),
-                        len: bufs.len().min(MAX_BUFFERS) as u32,
-                    },
-                    offset: HERE,
-                };
-                // SAFETY: the buffers and their vector, which has the layout of iovecs, are
-                // borrowed by the caller until this returns.
-                unsafe { self.run(g, request, deadline_ns) }
+                // SAFETY: the buffers and their vector are borrowed by the caller until this returns.
+                unsafe { self.read_into(g, Buffers::to_fill_each(bufs), HERE, deadline_ns) }
             }
             _ => self.call(|| (&*self.file).read_vectored(bufs)),
         }
@@ -311,27 +290,11 @@ impl Raw {
         let buf = &buf[..buf.len().min(MAX_LEN)];
         match (self.kind, self.goroutine()) {
             (kind, g) if kind.is_stream() && !buf.is_empty() => {
-                self.write_ring(g, buf, HERE, deadline_ns)
+                // SAFETY: the buffer is borrowed by the caller until this returns.
+                unsafe { self.write_from(g, Buffers::to_write(buf), HERE, deadline_ns) }
             }
             _ => self.call(|| (&*self.file).write(buf)),
         }
-    }
-
-    fn write_ring(
-        &self,
-        g: Option<GRef>,
-        buf: &[u8],
-        offset: u64,
-        deadline_ns: u64,
-    ) -> io::Result<usize> {
-        let (at, len) = (buf.as_ptr().cast_mut(), buf.len() as u32);
-        let request = Request::Write {
-            fd: self.fd(),
-            bufs: Buffers::One { at, len },
-            offset,
-        };
-        // SAFETY: the buffer is borrowed by the caller until this returns.
-        unsafe { self.run(g, request, deadline_ns) }
     }
 
     pub(super) fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
@@ -340,7 +303,8 @@ impl Raw {
         let buf = &buf[..buf.len().min(MAX_LEN)];
         match (self.kind, self.goroutine()) {
             (Kind::Direct, Some(g)) if i64::try_from(offset).is_ok() => {
-                self.write_ring(Some(g), buf, offset, deadline_ns)
+                // SAFETY: the buffer is borrowed by the caller until this returns.
+                unsafe { self.write_from(Some(g), Buffers::to_write(buf), offset, deadline_ns) }
             }
             _ => self.call(|| self.file.write_at(buf, offset)),
         }
@@ -351,17 +315,8 @@ impl Raw {
         on_simulated_file!(self, file => file.write_vectored(bufs));
         match (self.kind, self.goroutine()) {
             (kind, g) if kind.is_stream() && bufs.iter().any(|buf| !buf.is_empty()) => {
-                let request = Request::Write {
-                    fd: self.fd(),
-                    bufs: Buffers::Several {
-                        iovec: bufs.as_ptr().cast(),
-                        len: bufs.len().min(MAX_BUFFERS) as u32,
-                    },
-                    offset: HERE,
-                };
-                // SAFETY: the buffers and their vector, which has the layout of iovecs, are
-                // borrowed by the caller until this returns.
-                unsafe { self.run(g, request, deadline_ns) }
+                // SAFETY: the buffers and their vector are borrowed by the caller until this returns.
+                unsafe { self.write_from(g, Buffers::to_write_each(bufs), HERE, deadline_ns) }
             }
             _ => self.call(|| (&*self.file).write_vectored(bufs)),
         }
@@ -408,6 +363,40 @@ impl Raw {
             fd: self.file.as_fd(),
             is_device: self.kind == Kind::Device,
         }
+    }
+
+    /// Reads through the ring, or blocks a plain thread.
+    ///
+    /// # Safety
+    ///
+    /// As [`Raw::run`].
+    unsafe fn read_into(
+        &self,
+        g: Option<GRef>,
+        bufs: Buffers,
+        offset: u64,
+        deadline_ns: u64,
+    ) -> io::Result<usize> {
+        let fd = self.fd();
+        // SAFETY: by this function's contract.
+        unsafe { self.run(g, Request::Read { fd, bufs, offset }, deadline_ns) }
+    }
+
+    /// As [`Raw::read_into`], writes.
+    ///
+    /// # Safety
+    ///
+    /// As [`Raw::run`].
+    unsafe fn write_from(
+        &self,
+        g: Option<GRef>,
+        bufs: Buffers,
+        offset: u64,
+        deadline_ns: u64,
+    ) -> io::Result<usize> {
+        let fd = self.fd();
+        // SAFETY: by this function's contract.
+        unsafe { self.run(g, Request::Write { fd, bufs, offset }, deadline_ns) }
     }
 
     /// Runs a read or write: parks the goroutine `g`, or blocks a plain thread.

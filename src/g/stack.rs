@@ -366,10 +366,6 @@ impl StackPool {
     }
 
     /// The address ranges of the arenas. A stack that is free, or was, is in one, or is not mapped.
-    #[cfg_attr(
-        not(feature = "leaks"),
-        expect(dead_code, reason = "only the search for handles needs it")
-    )]
     pub(crate) fn arenas(&self) -> Vec<Range<usize>> {
         let inner = self.inner.lock();
         let ranges = inner

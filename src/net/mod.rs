@@ -38,7 +38,7 @@
 //! ```
 
 mod addr;
-mod ip_options;
+mod shared_options;
 mod macros;
 mod tcp;
 mod tcp_options;

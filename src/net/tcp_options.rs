@@ -8,7 +8,7 @@ use std::time::Duration;
 use socket2::{SockAddr, SockRef, TcpKeepalive};
 
 use super::addr;
-use super::ip_options::{IpOptions, buffer_size};
+use super::shared_options::SharedOptions;
 use super::tcp::{BACKLOG, TcpListener, TcpStream, socket_for};
 use crate::poll::fd::Fd;
 use crate::sys::clock::{NEVER, deadline_ns};
@@ -64,12 +64,10 @@ pub struct TcpOptions {
     fast_open: Option<u32>,
     nodelay: Option<bool>,
     keepalive: Option<TcpKeepalive>,
-    recv_buffer_bytes: Option<usize>,
-    send_buffer_bytes: Option<usize>,
     linger: Option<Duration>,
     user_timeout: Option<Duration>,
     local: Option<SocketAddr>,
-    ip: IpOptions,
+    shared: SharedOptions,
 }
 
 impl TcpOptions {
@@ -243,7 +241,7 @@ impl TcpOptions {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn recv_buffer_size(&mut self, bytes: usize) -> &mut TcpOptions {
-        self.recv_buffer_bytes = Some(bytes);
+        self.shared.recv_buffer_bytes = Some(bytes);
         self
     }
 
@@ -251,7 +249,7 @@ impl TcpOptions {
     /// `net.core.wmem_max`, and then doubles it. For an example see
     /// [`TcpOptions::recv_buffer_size`].
     pub fn send_buffer_size(&mut self, bytes: usize) -> &mut TcpOptions {
-        self.send_buffer_bytes = Some(bytes);
+        self.shared.send_buffer_bytes = Some(bytes);
         self
     }
 
@@ -332,7 +330,7 @@ impl TcpOptions {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn bind_device(&mut self, interface: impl Into<String>) -> &mut TcpOptions {
-        self.ip.device = Some(interface.into());
+        self.shared.device = Some(interface.into());
         self
     }
 
@@ -349,14 +347,14 @@ impl TcpOptions {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn ttl(&mut self, hops: u32) -> &mut TcpOptions {
-        self.ip.ttl = Some(hops);
+        self.shared.ttl = Some(hops);
         self
     }
 
     /// Sets the type of service of packets, which routers may obey (`IP_TOS`, `IPV6_TCLASS`), from 0
     /// to 255. For an example see [`TcpOptions::ttl`].
     pub fn tos(&mut self, tos: u32) -> &mut TcpOptions {
-        self.ip.tos = Some(tos);
+        self.shared.tos = Some(tos);
         self
     }
 
@@ -551,18 +549,12 @@ impl TcpOptions {
     }
 
     fn apply_to(&self, socket: &SockRef<'_>) -> io::Result<()> {
-        self.ip.apply_to(socket)?;
+        self.shared.apply_to(socket)?;
         if let Some(nodelay) = self.nodelay {
             socket.set_tcp_nodelay(nodelay)?;
         }
         if let Some(keepalive) = &self.keepalive {
             socket.set_tcp_keepalive(keepalive)?;
-        }
-        if let Some(bytes) = self.recv_buffer_bytes {
-            socket.set_recv_buffer_size(buffer_size(bytes))?;
-        }
-        if let Some(bytes) = self.send_buffer_bytes {
-            socket.set_send_buffer_size(buffer_size(bytes))?;
         }
         if let Some(time) = self.linger {
             socket.set_linger(Some(round_up(time, Duration::from_secs(1))))?;

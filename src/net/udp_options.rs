@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr;
-use super::ip_options::{IpOptions, buffer_size};
+use super::shared_options::SharedOptions;
 use super::udp::UdpSocket;
 use crate::poll::fd::Fd;
 
@@ -50,14 +50,12 @@ pub struct UdpOptions {
     reuse_address: bool,
     reuse_port: bool,
     only_v6: Option<bool>,
-    recv_buffer_bytes: Option<usize>,
-    send_buffer_bytes: Option<usize>,
     broadcast: Option<bool>,
     multicast_loop: Option<bool>,
     multicast_ttl: Option<u32>,
     groups_v4: Vec<(Ipv4Addr, Ipv4Addr)>,
     groups_v6: Vec<(Ipv6Addr, u32)>,
-    ip: IpOptions,
+    shared: SharedOptions,
 }
 
 impl UdpOptions {
@@ -103,14 +101,14 @@ impl UdpOptions {
     /// Sets the size of the receive buffer in bytes (`SO_RCVBUF`). The kernel limits it to
     /// `net.core.rmem_max`, and then doubles it. Packets that find it full are lost.
     pub fn recv_buffer_size(&mut self, bytes: usize) -> &mut UdpOptions {
-        self.recv_buffer_bytes = Some(bytes);
+        self.shared.recv_buffer_bytes = Some(bytes);
         self
     }
 
     /// Sets the size of the send buffer in bytes (`SO_SNDBUF`). The kernel limits it to
     /// `net.core.wmem_max`, and then doubles it.
     pub fn send_buffer_size(&mut self, bytes: usize) -> &mut UdpOptions {
-        self.send_buffer_bytes = Some(bytes);
+        self.shared.send_buffer_bytes = Some(bytes);
         self
     }
 
@@ -152,20 +150,20 @@ impl UdpOptions {
     /// Lets packets come and go through one network interface only, such as `eth0`
     /// (`SO_BINDTODEVICE`).
     pub fn bind_device(&mut self, interface: impl Into<String>) -> &mut UdpOptions {
-        self.ip.device = Some(interface.into());
+        self.shared.device = Some(interface.into());
         self
     }
 
     /// Sets the time-to-live of packets, in hops (`IP_TTL`, `IPV6_UNICAST_HOPS`), from 1 to 255.
     pub fn ttl(&mut self, hops: u32) -> &mut UdpOptions {
-        self.ip.ttl = Some(hops);
+        self.shared.ttl = Some(hops);
         self
     }
 
     /// Sets the type of service of packets, which routers may obey (`IP_TOS`, `IPV6_TCLASS`), from 0
     /// to 255.
     pub fn tos(&mut self, tos: u32) -> &mut UdpOptions {
-        self.ip.tos = Some(tos);
+        self.shared.tos = Some(tos);
         self
     }
 
@@ -206,7 +204,7 @@ impl UdpOptions {
     }
 
     fn apply_to(&self, socket: &SockRef<'_>, is_v6: bool) -> io::Result<()> {
-        self.ip.apply_to(socket)?;
+        self.shared.apply_to(socket)?;
         if self.reuse_address {
             socket.set_reuse_address(true)?;
         }
@@ -215,12 +213,6 @@ impl UdpOptions {
         }
         if let (Some(only), true) = (self.only_v6, is_v6) {
             socket.set_only_v6(only)?;
-        }
-        if let Some(bytes) = self.recv_buffer_bytes {
-            socket.set_recv_buffer_size(buffer_size(bytes))?;
-        }
-        if let Some(bytes) = self.send_buffer_bytes {
-            socket.set_send_buffer_size(buffer_size(bytes))?;
         }
         if let Some(allow) = self.broadcast {
             socket.set_broadcast(allow)?;

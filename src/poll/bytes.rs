@@ -13,7 +13,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::op::{self, Deadline};
 use super::ready;
-use super::socket::{MAX_BUFFERS, MAX_LEN};
 use super::waits::Waits;
 use crate::g::header::GRef;
 use crate::sched::wait::park::{self, Caller};
@@ -59,10 +58,8 @@ pub(crate) fn read(from: Stream<'_>, buf: &mut [u8]) -> io::Result<usize> {
     if buf.is_empty() {
         return Ok(0);
     }
-    let len = buf.len().min(MAX_LEN);
-    let (at, len) = (buf.as_mut_ptr(), len as u32);
     // SAFETY: the buffer is borrowed until this returns.
-    unsafe { read_into(from, Buffers::One { at, len }) }
+    unsafe { read_into(from, Buffers::to_fill(buf)) }
 }
 
 /// Reads into several buffers. For the end and empty buffers as [`read`].
@@ -70,10 +67,8 @@ pub(crate) fn read_vectored(from: Stream<'_>, bufs: &mut [IoSliceMut<'_>]) -> io
     if bufs.iter().all(|b| b.is_empty()) {
         return Ok(0);
     }
-    let (iovec, len) = (bufs.as_mut_ptr().cast(), bufs.len().min(MAX_BUFFERS));
-    let len = len as u32;
     // SAFETY: the buffers are borrowed until this returns.
-    unsafe { read_into(from, Buffers::Several { iovec, len }) }
+    unsafe { read_into(from, Buffers::to_fill_each(bufs)) }
 }
 
 /// Writes at least one byte, unless the buffer is empty.
@@ -81,10 +76,8 @@ pub(crate) fn write(to: Stream<'_>, buf: &[u8]) -> io::Result<usize> {
     if buf.is_empty() {
         return Ok(0);
     }
-    let len = buf.len().min(MAX_LEN);
-    let (at, len) = (buf.as_ptr().cast_mut(), len as u32);
     // SAFETY: the buffer is borrowed until this returns.
-    unsafe { write_from(to, Buffers::One { at, len }) }
+    unsafe { write_from(to, Buffers::to_write(buf)) }
 }
 
 /// Writes from several buffers.
@@ -92,10 +85,8 @@ pub(crate) fn write_vectored(to: Stream<'_>, bufs: &[IoSlice<'_>]) -> io::Result
     if bufs.iter().all(|b| b.is_empty()) {
         return Ok(0);
     }
-    let (iovec, len) = (bufs.as_ptr().cast(), bufs.len().min(MAX_BUFFERS));
-    let len = len as u32;
     // SAFETY: the buffers are borrowed until this returns.
-    unsafe { write_from(to, Buffers::Several { iovec, len }) }
+    unsafe { write_from(to, Buffers::to_write_each(bufs)) }
 }
 
 /// # Safety

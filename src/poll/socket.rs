@@ -28,15 +28,9 @@ use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::errno::{is_would_block, retry};
-use crate::sys::request::{Request, left_something};
+use crate::sys::request::{MAX_BUFFERS, MAX_LEN, Request, left_something};
 use crate::sys::{clock, socket};
 use crate::util::chaos::{self, Point};
-
-/// The most bytes that one receive or send moves: the kernel's own limit.
-pub(crate) const MAX_LEN: usize = 0x7fff_f000;
-
-/// The most buffers that the kernel takes in one call; further ones are left for the next call.
-pub(crate) const MAX_BUFFERS: usize = 1024;
 
 /// The received bytes stay in the socket.
 pub(crate) const PEEK: i32 = libc::MSG_PEEK;

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::str::FromStr;
 
+use windlass_trace::recording::Recording;
+
 use super::events;
 use super::failure::{Facts, Failure, FailureKind, Panic};
 use super::faults::Faults;
@@ -35,7 +37,6 @@ use crate::promise::Promise;
 use crate::runtime::{Runtime, build_simulated, run_simulated};
 use crate::sched::types::current;
 use crate::sched::types::progress::Progress;
-use crate::sched::types::recording::Recording;
 use crate::sched::types::simulation::{Simulation, Stop};
 use crate::sched::wait::points::Cancelled;
 use crate::sys::clock;
@@ -831,13 +832,9 @@ impl Outcome {
         if self.run == again.run {
             return Ok(());
         }
-        let pairs = self.events.iter().zip(&again.events);
-        let same = pairs.take_while(|(a, b)| a == b).count();
-        Err(self.differs(format!(
-            "event {same} differs: {} in the first run, {} in the second",
-            self.describe(same),
-            again.describe(same)
-        )))
+        let second = (&again.simulation.bubble, &again.events[..]);
+        let bubble = &self.simulation.bubble;
+        Err(self.differs(bubble.difference(&self.events, second)))
     }
 
     fn differs(&self, difference: String) -> Failure {
@@ -849,20 +846,6 @@ impl Outcome {
             schedule: Schedule::new(picked(&self.choices)),
             ..Facts::default()
         })
-    }
-
-    /// The event at a place of the log.
-    fn describe(&self, at: usize) -> String {
-        match self.events.get(at) {
-            None => "the end".to_owned(),
-            Some(Event::Run { id, of }) => {
-                let site = self.simulation.bubble.site(*id);
-                let site = site.map_or(String::new(), |site| format!(", spawned at {site},"));
-                format!("goroutine {id}{site} runs while {of} others can")
-            }
-            Some(Event::Clock { ns }) => format!("the clock moves to {ns} ns"),
-            Some(Event::Draw { picked, of }) => format!("{picked} is drawn of {of}"),
-        }
     }
 }
 

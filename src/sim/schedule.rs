@@ -4,8 +4,7 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
-/// Text has no more choices than this: a wrong digit must not take all memory.
-const MOST_CHOICES: usize = 100_000_000;
+use crate::bubble::schedule;
 
 /// The choices of one run: at each point where several things could happen, the number of the one
 /// that did. 0 is the plain case: the running goroutine goes on.
@@ -45,17 +44,7 @@ impl Schedule {
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("0");
-        }
-        for (at, same) in self.0.chunk_by(|a, b| a == b).enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            match same.len() {
-                1 => write!(f, "{comma}{}", same[0])?,
-                n => write!(f, "{comma}{}x{n}", same[0])?,
-            }
-        }
-        Ok(())
+        schedule::write(f, &self.0)
     }
 }
 
@@ -66,16 +55,6 @@ impl FromStr for Schedule {
     ///
     /// If a part is no number, or there are more than a hundred million choices.
     fn from_str(text: &str) -> Result<Schedule, ParseIntError> {
-        let mut choices = Vec::new();
-        for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-            let (choice, n) = part.split_once('x').unwrap_or((part, "1"));
-            let n: usize = n.parse()?;
-            if choices.len().saturating_add(n) > MOST_CHOICES {
-                // The error of a number that is too large.
-                return Err("256".parse::<u8>().expect_err("255 is the largest"));
-            }
-            choices.extend(std::iter::repeat_n(choice.parse::<u32>()?, n));
-        }
-        Ok(Schedule::new(choices))
+        schedule::parse(text).map(Schedule::new)
     }
 }

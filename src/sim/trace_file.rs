@@ -71,7 +71,7 @@ impl TraceFile {
         if self.is_shared && outcome.is_err() && !failed.contains(&self.path) {
             failed.push(self.path.clone());
         }
-        let written = File::create(&self.path).and_then(|file| taken.write(file));
+        let written = File::create(&self.path).and_then(|file| taken.run.write(file));
         let written = written.map_err(|e| self.complaint(&e));
         drop(failed);
         match (outcome, written) {

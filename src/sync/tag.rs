@@ -4,54 +4,12 @@
 //! side. One that waits has a list of the handles that may end its wait among its locals. `debug::leaks` searches memory for
 //! their words: a handle is where its word is. So the word is erased when its handle is dropped.
 
+pub(crate) use windlass_leaks::words::Handle;
+
 #[cfg(feature = "leaks")]
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 #[cfg(feature = "leaks")]
 use crate::sched::wait::park;
-
-/// The kind of a handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handle {
-    Sender,
-    Receiver,
-    Guard,
-    Permit,
-    Member,
-}
-
-impl Handle {
-    /// The word of handles of this kind to what has this name, its address or a number. The upper bits are no address of a user's, and rare elsewhere.
-    #[cfg(feature = "leaks")]
-    #[inline(always)]
-    fn word(self, name: usize) -> usize {
-        (MARK + self as usize) << MARK_SHIFT | name & ((1 << MARK_SHIFT) - 1)
-    }
-
-    /// The kind in a word, if it is one of a handle.
-    #[cfg(feature = "leaks")]
-    #[inline(always)]
-    pub(crate) fn of_word(word: usize) -> Option<Handle> {
-        Some(match (word >> MARK_SHIFT).wrapping_sub(MARK) {
-            0 => Handle::Sender,
-            1 => Handle::Receiver,
-            2 => Handle::Guard,
-            3 => Handle::Permit,
-            4 => Handle::Member,
-            _ => return None,
-        })
-    }
-}
-
-#[cfg(feature = "leaks")]
-const MARK: usize = 0xb1d8;
-#[cfg(feature = "leaks")]
-const MARK_SHIFT: u32 = 48;
-
-/// The name in a word of a handle.
-#[cfg(feature = "leaks")]
-pub(crate) fn name_of_word(word: usize) -> usize {
-    word & ((1 << MARK_SHIFT) - 1)
-}
 
 /// The name of a thing in the words of its handles: a number, where its address will be that of others.
 #[derive(Debug)]

@@ -32,6 +32,7 @@ pub mod mmap;
 pub mod numa;
 pub mod process;
 pub mod sched;
+pub mod tasks;
 pub mod signal;
 pub mod socket;
 pub mod packets;

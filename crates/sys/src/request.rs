@@ -5,6 +5,8 @@
 //! until the operation has completed. A ring makes an entry of a request; the epoll poller carries
 //! it out by itself.
 
+use std::io::{IoSlice, IoSliceMut};
+
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{cqueue, opcode, types};
 
@@ -80,6 +82,51 @@ pub enum Request {
 pub enum Buffers {
     One { at: *mut u8, len: u32 },
     Several { iovec: *const libc::iovec, len: u32 },
+}
+
+/// The most bytes that one call moves: the kernel's own limit.
+pub const MAX_LEN: usize = 0x7fff_f000;
+
+/// The most buffers that the kernel takes in one call; further ones are left for the next call.
+pub const MAX_BUFFERS: usize = 1024;
+
+/// `std`'s vectors of buffers have the layout of iovecs.
+impl Buffers {
+    /// Memory to read into.
+    #[inline]
+    pub fn to_fill(buf: &mut [u8]) -> Buffers {
+        Buffers::One {
+            at: buf.as_mut_ptr(),
+            len: buf.len().min(MAX_LEN) as u32,
+        }
+    }
+
+    /// As [`Buffers::to_fill`], one after the other.
+    #[inline]
+    pub fn to_fill_each(bufs: &mut [IoSliceMut<'_>]) -> Buffers {
+        Buffers::Several {
+            iovec: bufs.as_mut_ptr().cast(),
+            len: bufs.len().min(MAX_BUFFERS) as u32,
+        }
+    }
+
+    /// Bytes to write.
+    #[inline]
+    pub fn to_write(buf: &[u8]) -> Buffers {
+        Buffers::One {
+            at: buf.as_ptr().cast_mut(),
+            len: buf.len().min(MAX_LEN) as u32,
+        }
+    }
+
+    /// As [`Buffers::to_write`], one after the other.
+    #[inline]
+    pub fn to_write_each(bufs: &[IoSlice<'_>]) -> Buffers {
+        Buffers::Several {
+            iovec: bufs.as_ptr().cast(),
+            len: bufs.len().min(MAX_BUFFERS) as u32,
+        }
+    }
 }
 
 /// The reason why an operation waits.

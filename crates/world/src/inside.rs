@@ -445,6 +445,31 @@ impl Bubble {
         }
     }
 
+    /// Says where the events of two runs differ: of this one and of another one with the same seed.
+    pub fn difference(&self, events: &[Event], again: (&Bubble, &[Event])) -> String {
+        let pairs = events.iter().zip(again.1);
+        let same = pairs.take_while(|(a, b)| a == b).count();
+        format!(
+            "event {same} differs: {} in the first run, {} in the second",
+            self.describe(events.get(same)),
+            again.0.describe(again.1.get(same))
+        )
+    }
+
+    /// An event in words, or the end of the log.
+    fn describe(&self, event: Option<&Event>) -> String {
+        match event {
+            None => "the end".to_owned(),
+            Some(Event::Run { id, of }) => {
+                let site = self.site(*id);
+                let site = site.map_or(String::new(), |site| format!(", spawned at {site},"));
+                format!("goroutine {id}{site} runs while {of} others can")
+            }
+            Some(Event::Clock { ns }) => format!("the clock moves to {ns} ns"),
+            Some(Event::Draw { picked, of }) => format!("{picked} is drawn of {of}"),
+        }
+    }
+
     /// Where a goroutine was spawned, if that is kept.
     pub fn site(&self, id: u64) -> Option<&'static Location<'static>> {
         let sites = self.sites.borrow();

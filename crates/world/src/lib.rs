@@ -19,6 +19,7 @@ pub mod draw;
 pub mod priorities;
 pub mod strategy;
 pub mod shorten;
+pub mod schedule;
 pub mod log;
 pub mod net;
 pub mod messages;

@@ -3,9 +3,13 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::super::dump::Joins;
+use windlass_leaks::holders::Map;
+use windlass_leaks::joins::Joins;
+
+use super::super::dump::{note_join, tell_joins};
 use super::super::goroutines::{self, Goroutine};
-use crate::g::header::GRef;
+use crate::g::header::{GRef, SLOT_BYTES};
+use crate::g::slab;
 use crate::g::snapshot::Rest;
 use crate::g::status::{GKind, Snapshot, Status};
 use crate::sched::monitor::freeze_stack;
@@ -21,11 +25,7 @@ pub(super) struct Known {
     /// The handles that may end its wait: see `sync::tag`.
     pub(super) wanted: Vec<usize>,
     /// Where its frames are; `None` if that cannot be known.
-    #[cfg_attr(
-        not(feature = "leaks"),
-        expect(dead_code, reason = "only the search for handles needs it")
-    )]
-    pub(super) stack: Option<Range<usize>>,
+    stack: Option<Range<usize>>,
 }
 
 /// All goroutines, the oldest first. `here` is the stack pointer of the caller.
@@ -36,7 +36,8 @@ pub(super) fn all(sched: &Sched, here: usize) -> Vec<Known> {
     goroutines::for_each(sched, |goroutine, task| {
         let g = task.g();
         let status = g.status.load();
-        // Between two readings of the status: the goroutine gives no reference away meanwhile, and who has woken it kept one until then.
+        // Between two readings of the status: the goroutine gives no reference away meanwhile, and who has woken it
+        // kept one until then.
         let refs = g.refs();
         let waits = status.kind() == GKind::Waiting;
         let is_at_rest = (waits || sched.config.is_simulated())
@@ -49,7 +50,7 @@ pub(super) fn all(sched: &Sched, here: usize) -> Vec<Known> {
         // The runtime's own, and that of this look.
         let is_unreferenced = is_at_rest && refs == 2 + rest.n_own_refs;
         let stack = stack.map(|s| if s.contains(&here) { here..s.end } else { s });
-        joins.add(&goroutine, g, stack.clone().unwrap_or(0..0));
+        note_join(&mut joins, &goroutine, g, stack.clone().unwrap_or(0..0));
         all.push(Known {
             goroutine,
             g,
@@ -60,7 +61,7 @@ pub(super) fn all(sched: &Sched, here: usize) -> Vec<Known> {
         });
     });
     all.sort_by_key(|known| known.goroutine.id);
-    joins.tell(all.iter_mut().map(|known| &mut known.goroutine));
+    tell_joins(joins, all.iter_mut().map(|known| &mut known.goroutine));
     all
 }
 
@@ -75,4 +76,31 @@ pub(super) fn with_timers(sched: &Sched) -> HashSet<usize> {
         });
     }
     timed
+}
+
+/// The memory of goroutines: their frames and slots; slots without a goroutine, and without the result of one, belong
+/// to none.
+pub(super) fn memory(sched: &Sched, all: &[Known]) -> Map {
+    let mut own: Vec<_> = all
+        .iter()
+        .flat_map(|known| {
+            let stack = known.stack.clone().filter(|stack| !stack.is_empty());
+            let both = [stack, Some(slot(known.g))].into_iter().flatten();
+            both.map(|range| (range, Some(known.goroutine.id)))
+        })
+        .collect();
+    slab::for_each(|g| {
+        if g.status.load().kind() == GKind::Free {
+            own.push((slot(g), None));
+        }
+    });
+    // A free stack is not told from one that cannot be known.
+    let stacks_are_known = all.iter().all(|known| known.stack.is_some());
+    let stacks = sched.nodes.iter().filter(|_| stacks_are_known);
+    Map::new(own, stacks.flat_map(|node| node.stacks.arenas()).collect())
+}
+
+fn slot(g: GRef) -> Range<usize> {
+    let at = g.as_ptr().addr();
+    at..at + SLOT_BYTES[g.slot_class()]
 }

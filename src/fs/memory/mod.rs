@@ -1,8 +1,8 @@
 //! Simulated disks, for `windlass::fs` inside a simulation (feature `sim`).
 //!
-//! Each host of a run has a disk (`sim_disk`), with files in memory: the tree of the crate windlass-world (`disk`).
-//! `calls` are the kernel's calls on paths, `handle` those on open files. Errors, and the order in
-//! which the reasons for them are looked at, are those of Linux.
+//! Each host of a run has a disk (`sim_disk`), with files in memory: plain values of the crate windlass-world (`disk`).
+//! `calls` are the kernel's calls on paths, `handle` those on open files: switch points, and waits between the steps of
+//! those values. Errors, and the order in which the reasons for them are looked at, are those of Linux.
 //!
 //! The user is root, whose permissions are not checked. The current directory is `/`.
 //!

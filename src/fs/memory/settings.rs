@@ -3,12 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::bubble::net::faults::Trouble;
-
-/// How much longer everything takes on a slow disk.
-const SLOWER: u32 = 100;
-/// How often a call on a failing disk fails, in millionths.
-const FAILING: u32 = 500_000;
+use windlass_world::disk::settings::Quality;
 
 /// Settings of a simulated disk: its size, its speed, and how often it fails.
 ///
@@ -35,16 +30,7 @@ const FAILING: u32 = 500_000;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "settings do nothing until they are given to a simulation"]
-pub struct Disk {
-    pub(super) capacity: u64,
-    pub(super) transfer_time: RangeInclusive<Duration>,
-    pub(super) sync_time: RangeInclusive<Duration>,
-    pub(super) read_errors: u32,
-    pub(super) write_errors: u32,
-    pub(super) sync_errors: u32,
-    pub(super) short_reads: u32,
-    pub(super) short_writes: u32,
-}
+pub struct Disk(pub(super) Quality);
 
 impl Default for Disk {
     fn default() -> Disk {
@@ -74,23 +60,14 @@ fn in_order(range: RangeInclusive<Duration>) -> RangeInclusive<Duration> {
 impl Disk {
     /// The default settings.
     pub fn new() -> Disk {
-        Disk {
-            capacity: u64::MAX,
-            transfer_time: Duration::from_micros(100)..=Duration::from_micros(100),
-            sync_time: Duration::from_millis(1)..=Duration::from_millis(10),
-            read_errors: 0,
-            write_errors: 0,
-            sync_errors: 0,
-            short_reads: 0,
-            short_writes: 0,
-        }
+        Disk(Quality::default())
     }
 
     /// Sets how many bytes there is room for. A file takes whole pages of 4096 bytes for what was
     /// written, and 256 bytes; a directory takes one page more. When the disk is full, a write is
     /// short, and the next one fails with `StorageFull` (ENOSPC).
     pub fn capacity(mut self, bytes: u64) -> Disk {
-        self.capacity = bytes;
+        self.0.capacity = bytes;
         self
     }
 
@@ -102,7 +79,7 @@ impl Disk {
     /// If the first is longer than the second.
     #[track_caller]
     pub fn transfer_time(mut self, between: RangeInclusive<Duration>) -> Disk {
-        self.transfer_time = in_order(between);
+        self.0.transfer_time = in_order(between);
         self
     }
 
@@ -113,7 +90,7 @@ impl Disk {
     /// If the first is longer than the second.
     #[track_caller]
     pub fn sync_time(mut self, between: RangeInclusive<Duration>) -> Disk {
-        self.sync_time = in_order(between);
+        self.0.sync_time = in_order(between);
         self
     }
 
@@ -124,7 +101,7 @@ impl Disk {
     /// If it is no probability.
     #[track_caller]
     pub fn read_errors(mut self, probability: f64) -> Disk {
-        self.read_errors = millionths(probability);
+        self.0.read_errors = millionths(probability);
         self
     }
 
@@ -136,7 +113,7 @@ impl Disk {
     /// If it is no probability.
     #[track_caller]
     pub fn write_errors(mut self, probability: f64) -> Disk {
-        self.write_errors = millionths(probability);
+        self.0.write_errors = millionths(probability);
         self
     }
 
@@ -149,7 +126,7 @@ impl Disk {
     /// If it is no probability.
     #[track_caller]
     pub fn sync_errors(mut self, probability: f64) -> Disk {
-        self.sync_errors = millionths(probability);
+        self.0.sync_errors = millionths(probability);
         self
     }
 
@@ -160,7 +137,7 @@ impl Disk {
     /// If it is no probability.
     #[track_caller]
     pub fn short_reads(mut self, probability: f64) -> Disk {
-        self.short_reads = millionths(probability);
+        self.0.short_reads = millionths(probability);
         self
     }
 
@@ -171,77 +148,7 @@ impl Disk {
     /// If it is no probability.
     #[track_caller]
     pub fn short_writes(mut self, probability: f64) -> Disk {
-        self.short_writes = millionths(probability);
+        self.0.short_writes = millionths(probability);
         self
-    }
-}
-
-/// The settings of a disk, and what is wrong with it for a while.
-#[derive(Debug)]
-pub(super) struct Settings {
-    chosen: Disk,
-    now: Disk,
-    n_slow: u32,
-    n_failing: u32,
-    n_full: u32,
-}
-
-impl Settings {
-    pub(super) fn new(chosen: Disk) -> Settings {
-        Settings {
-            now: chosen.clone(),
-            chosen,
-            n_slow: 0,
-            n_failing: 0,
-            n_full: 0,
-        }
-    }
-
-    /// The settings that hold now.
-    pub(super) fn now(&self) -> &Disk {
-        &self.now
-    }
-
-    pub(super) fn chosen(&self) -> Disk {
-        self.chosen.clone()
-    }
-
-    pub(super) fn set(&mut self, chosen: Disk) {
-        self.chosen = chosen;
-        self.refresh();
-    }
-
-    /// A fault begins or ends. There may be several of a kind at a time.
-    pub(super) fn note(&mut self, trouble: Trouble, begins: bool) {
-        let n = match trouble {
-            Trouble::Slow => &mut self.n_slow,
-            Trouble::Failing => &mut self.n_failing,
-            Trouble::Full => &mut self.n_full,
-        };
-        *n = if begins { *n + 1 } else { n.saturating_sub(1) };
-        self.refresh();
-    }
-
-    fn refresh(&mut self) {
-        let mut now = self.chosen.clone();
-        if self.n_slow > 0 {
-            for between in [&mut now.transfer_time, &mut now.sync_time] {
-                let slower = |time: &Duration| time.saturating_mul(SLOWER);
-                *between = slower(between.start())..=slower(between.end());
-            }
-        }
-        if self.n_failing > 0 {
-            for errors in [
-                &mut now.read_errors,
-                &mut now.write_errors,
-                &mut now.sync_errors,
-            ] {
-                *errors = FAILING.max(*errors);
-            }
-        }
-        if self.n_full > 0 {
-            now.capacity = 0;
-        }
-        self.now = now;
     }
 }

@@ -4,46 +4,24 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use super::settings::{Disk, Settings};
+use windlass_world::disk::errno::{EIO, fail};
+use windlass_world::disk::files::Files;
+
+use super::settings::Disk;
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::{self, Bubble};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::sched::wait::{current_context, points, sleep};
 use crate::sync::Semaphore;
 use crate::util::fmt_as::fmt_as;
-use windlass_world::disk::chance;
-use windlass_world::disk::errno::{EIO, fail};
-use windlass_world::disk::inode::Ino;
-use windlass_world::disk::tree::Tree;
-
-/// An open file, as the kernel has it: what all descriptors of one `open` share.
-#[derive(Debug)]
-pub(super) struct OpenFile {
-    pub(super) ino: Ino,
-    pub(super) flags: i32,
-    pub(super) position: u64,
-    /// How many failed syncs of the file it knows of.
-    pub(super) n_errors_seen: u64,
-    /// Whether it has a lock, and whether that is exclusive.
-    pub(super) lock: Option<bool>,
-    /// The power went while it was open.
-    pub(super) is_dead: bool,
-    /// The path, as it was given, and the goroutine that opened it, with its step.
-    pub(super) path: PathBuf,
-    pub(super) opened: (u64, u64),
-}
 
 /// The state of a disk.
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) tree: Tree,
-    settings: Settings,
-    pub(super) open: BTreeMap<u64, OpenFile>,
-    pub(super) next_open: u64,
+    pub(super) files: Files,
     /// The waiters for locks of files: each for a permit of its own.
     waiting: Vec<Arc<Semaphore>>,
 }
@@ -63,18 +41,6 @@ impl Woken {
 }
 
 impl State {
-    /// The settings that hold now.
-    pub(super) fn settings(&self) -> &Disk {
-        self.settings.now()
-    }
-
-    /// Changes the settings, and tells the tree of them.
-    fn change(&mut self, f: impl FnOnce(&mut Settings)) {
-        f(&mut self.settings);
-        let now = self.settings.now();
-        (self.tree.capacity, self.tree.write_errors) = (now.capacity, now.write_errors);
-    }
-
     /// One more that waits for a lock.
     pub(super) fn add_waiter(&mut self) -> Arc<Semaphore> {
         let waiter = Arc::new(Semaphore::new(0));
@@ -85,16 +51,6 @@ impl State {
     /// Ends the waits of all that wait for locks.
     pub(super) fn end_waits(&mut self) -> Woken {
         Woken(std::mem::take(&mut self.waiting))
-    }
-
-    /// Closes an open file.
-    fn close(&mut self, id: u64) -> Option<Woken> {
-        let file = self.open.remove(&id)?;
-        if !file.is_dead {
-            self.tree.inode_mut(file.ino).n_open -= 1;
-            self.tree.collect(file.ino);
-        }
-        file.lock.map(|_| self.end_waits())
     }
 }
 
@@ -160,21 +116,9 @@ impl SimDisk {
     /// The current context's, if that is done: then the transfer does not begin.
     pub(super) fn wait_for_transfer(&self) -> io::Result<()> {
         current_context::check()?;
-        let between = self.state().settings().transfer_time.clone();
-        self.wait(chance::time(*between.start(), *between.end()));
+        let time = self.state().files.transfer_time();
+        self.wait(time);
         Ok(())
-    }
-
-    /// The power goes: what was not synced may be lost, and all open files are dead. Waiters
-    /// for locks are not woken.
-    fn lose_power(&self) {
-        let mut state = self.state();
-        let state = &mut *state;
-        for file in state.open.values_mut() {
-            file.is_dead = true;
-            file.lock = None;
-        }
-        state.tree.crash();
     }
 }
 
@@ -220,17 +164,13 @@ fn disk_of(host: u32) -> Option<Arc<SimDisk>> {
     let mut run = run.borrow_mut();
     let settings = run.settings.clone();
     let disk = run.disks.entry(host).or_insert_with(|| {
-        let mut state = State {
-            tree: Tree::new(u64::from(host) + 1, now()),
-            settings: Settings::new(Disk::new()),
-            open: BTreeMap::new(),
-            next_open: 0,
-            waiting: Vec::new(),
-        };
-        state.change(|its| its.set(settings));
+        let files = Files::new(u64::from(host) + 1, settings.0, now());
         Arc::new(SimDisk {
             run: bubble.serial(),
-            state: Mutex::new(state),
+            state: Mutex::new(State {
+                files,
+                waiting: Vec::new(),
+            }),
         })
     });
     Some(Arc::clone(disk))
@@ -250,13 +190,13 @@ pub(crate) fn install(bubble: &Bubble, settings: &Disk) {
 /// Changes the settings of a host's disk. Does nothing outside of a simulation.
 pub(crate) fn set(host: u32, settings: Disk) {
     if let Some(disk) = disk_of(host) {
-        disk.state().change(|its| its.set(settings));
+        disk.state().files.set_quality(settings.0);
     }
 }
 
 /// The settings of a host's disk; `None` outside of a simulation.
 pub(crate) fn settings(host: u32) -> Option<Disk> {
-    Some(disk_of(host)?.state().settings.chosen())
+    Some(Disk(disk_of(host)?.state().files.quality()))
 }
 
 /// A line for each file that is open, host by host. A file whose descriptor was taken out is left out:
@@ -274,8 +214,9 @@ pub(crate) fn leaks(bubble: &Bubble) -> Vec<String> {
         };
         let name = bubble.net(|net, _| net.name_of(host));
         let state = disk.state();
-        for (_, file) in state.open.iter().filter(|&(&id, _)| !is_out(id)) {
-            let (path, (g, step)) = (file.path.display(), file.opened);
+        let open = state.files.all_open().filter(|&(id, ..)| !is_out(id));
+        for (_, path, (g, step)) in open {
+            let path = path.display();
             lines.push(format!(
                 "file {path} on host {name}, opened by goroutine {g} at step {step}"
             ));
@@ -296,13 +237,8 @@ pub(crate) fn crash(host: u32) {
 /// An event of a host's disk. The caller may be inside the scheduler. A host that crashes
 /// ends its goroutines, which therefore need not be woken here.
 pub(crate) fn on_event(host: u32, event: DiskEvent) {
-    let Some(disk) = disk_of(host) else {
-        return;
-    };
-    match event {
-        DiskEvent::PowerLoss => disk.lose_power(),
-        DiskEvent::Begins(trouble) => disk.state().change(|its| its.note(trouble, true)),
-        DiskEvent::Ends(trouble) => disk.state().change(|its| its.note(trouble, false)),
+    if let Some(disk) = disk_of(host) {
+        disk.state().files.on_event(event);
     }
 }
 
@@ -353,9 +289,9 @@ pub(super) struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let woken = self.disk.state().close(self.id);
-        if let Some(woken) = woken {
-            woken.wake();
-        }
+        let mut state = self.disk.state();
+        let woken = state.files.close(self.id).then(|| state.end_waits());
+        drop(state);
+        woken.into_iter().for_each(Woken::wake);
     }
 }

@@ -13,8 +13,6 @@ pub(crate) mod accounts;
 pub(crate) mod place;
 #[cfg(feature = "sim")]
 pub(crate) mod progress;
-#[cfg(feature = "sim")]
-pub(crate) mod recording;
 
 #[cfg_attr(not(feature = "sim"), path = "no_simulation.rs")]
 pub(crate) mod simulation;

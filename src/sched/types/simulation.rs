@@ -4,9 +4,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use super::events::{Event, EventKind};
+use windlass_trace::recording::{Known, Recording};
+
+use super::events::{self, Event, EventKind};
 use super::progress::Progress;
-use super::recording::Recording;
 use super::state::Sched;
 use crate::bubble::Bubble;
 use crate::bubble::net::faults::DiskEvent;
@@ -167,7 +168,7 @@ impl Simulation {
             self.introduce(g);
             self.record(Event {
                 g: g.id(),
-                ..Event::now(EventKind::Ready)
+                ..events::now(EventKind::Ready)
             });
         }
         self.runnable.borrow_mut().push(g);
@@ -175,14 +176,22 @@ impl Simulation {
 
     /// Keeps an event. `false` if this run is not recorded.
     pub(crate) fn record(&self, event: Event) -> bool {
-        let recording = self.recording.as_ref();
-        recording.map(|it| it.add(&self.bubble, event)).is_some()
+        let Some(recording) = &self.recording else {
+            return false;
+        };
+        if !self.is_over() {
+            recording.add(self.bubble.step(), event);
+        }
+        true
     }
 
     /// Notes the name of a goroutine, if this run is recorded.
     pub(crate) fn introduce(&self, g: GRef) {
         if let Some(recording) = &self.recording {
-            recording.introduce(g);
+            recording.introduce(g.id(), || Known {
+                parent: g.parent(),
+                name: g.name().map(str::to_owned),
+            });
         }
     }
 

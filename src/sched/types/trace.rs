@@ -1,10 +1,10 @@
 //! Execution traces: recording of scheduler events (`events`).
 //!
 //! While tracing is off, a trace point costs the test of a word on a line that the M has in its
-//! cache, and a branch not taken. `debug::trace` writes the events to a file.
+//! cache, and a branch not taken. The crate windlass-trace draws the events.
 
 use super::current;
-use super::events::{Event, EventKind, Log, NO_P};
+use super::events::{self, Event, EventKind, Log, NO_P};
 use super::extra_work::TRACED;
 use super::m::Carrier;
 use super::p::P;
@@ -30,11 +30,11 @@ impl P {
     /// Records an event on this P. Called by the M that holds it.
     pub(crate) fn trace(&self, kind: EventKind, reason: Reason, n: u32, g: u64) {
         let event = Event {
-            reason,
+            reason: reason as u8,
             p: self.idx,
             n,
             g,
-            ..Event::now(kind)
+            ..events::now(kind)
         };
         if recorded(event) {
             return;
@@ -79,7 +79,7 @@ impl Sched {
             self.tracing.push(Event {
                 p: p.map_or(NO_P, |p| p.idx),
                 g: g.map_or(0, GRef::id),
-                ..Event::now(kind)
+                ..events::now(kind)
             });
         }
     }
@@ -94,7 +94,7 @@ impl Sched {
         let event = Event {
             n: name(),
             g: g.id(),
-            ..Event::now(kind)
+            ..events::now(kind)
         };
         if !recorded(event) {
             self.tracing.push(event);

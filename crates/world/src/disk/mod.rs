@@ -11,3 +11,6 @@ pub mod inode;
 pub mod metadata;
 mod names;
 pub mod tree;
+pub mod settings;
+pub mod files;
+pub mod recursive;

@@ -10,7 +10,8 @@ use std::time::SystemTime;
 use super::chance::{PowerLoss, below, chance};
 use super::errno::{
     EBUSY, EEXIST, EINVAL, EIO, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, ENOTEMPTY,
-    EPERM, error, fail,
+    EPERM, O_ACCMODE, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_RDONLY, O_TMPFILE,
+    O_TRUNC, error, fail,
 };
 use super::inode::{Body, Directory, FileKind, Ino, Inode, Stat};
 use super::names::{Change, NameChange, with_needed, without_lost};
@@ -527,6 +528,91 @@ impl Tree {
         let mut path = PathBuf::from("/");
         path.extend(names.iter().rev());
         path
+    }
+
+    /// The file that `open(2)` opens, created or cut as the flags say.
+    pub(super) fn open(
+        &mut self,
+        path: &Path,
+        flags: i32,
+        mode: u32,
+        now: SystemTime,
+    ) -> io::Result<Ino> {
+        let has = |flag: i32| flags & flag == flag;
+        let writes = flags & O_ACCMODE != O_RDONLY;
+        if has(O_TMPFILE) {
+            let directory = self.find(path, Follow::Always)?;
+            self.directory(directory)?;
+            if !writes {
+                return fail(EINVAL);
+            }
+            self.write_fault()?;
+            return self.add_unnamed(mode, now);
+        }
+        let is_new = has(O_CREAT | O_EXCL);
+        let follow = match is_new || has(O_NOFOLLOW) {
+            true if has(O_CREAT) => Follow::Never,
+            true => Follow::WithSlash,
+            false if has(O_CREAT) => Follow::ToCreate,
+            false => Follow::Always,
+        };
+        let found = self.walk(path, follow)?;
+        if has(O_CREAT) && found.has_slash && matches!(found.last, Last::Name(_)) {
+            return fail(EISDIR);
+        }
+        let Some(ino) = found.ino else {
+            if !has(O_CREAT) {
+                return fail(ENOENT);
+            }
+            self.write_fault()?;
+            return self.create(&found, mode, now);
+        };
+        if is_new {
+            return fail(EEXIST);
+        }
+        let body = &self.inode(ino).body;
+        match body {
+            Body::Symlink(_) if has(O_DIRECTORY) => return fail(ENOTDIR),
+            Body::Symlink(_) if !has(O_PATH) => return fail(ELOOP),
+            Body::Directory(_) if has(O_CREAT) || writes || has(O_TRUNC) => return fail(EISDIR),
+            Body::Regular(_) if has(O_DIRECTORY) => return fail(ENOTDIR),
+            _ => {}
+        }
+        if has(O_TRUNC) {
+            self.write_fault()?;
+            let seq = self.next_seq();
+            let inode = self.inode_mut(ino);
+            if let Body::Regular(content) = &mut inode.body {
+                content.set_size(seq, 0);
+                inode.touch(now);
+            }
+        }
+        Ok(ino)
+    }
+
+    /// As `chmod(2)`.
+    pub fn set_mode(&mut self, path: &Path, mode: u32, now: SystemTime) -> io::Result<()> {
+        let ino = self.find(path, Follow::Always)?;
+        let attributes = &mut self.inode_mut(ino).attributes;
+        attributes.mode = mode & 0o7777;
+        attributes.touch(now);
+        Ok(())
+    }
+
+    /// As `chown(2)`, or `lchown(2)` if links are not followed.
+    pub fn set_owner(
+        &mut self,
+        path: &Path,
+        (uid, gid): (Option<u32>, Option<u32>),
+        follow: Follow,
+        now: SystemTime,
+    ) -> io::Result<()> {
+        let ino = self.find(path, follow)?;
+        let attributes = &mut self.inode_mut(ino).attributes;
+        attributes.uid = uid.unwrap_or(attributes.uid);
+        attributes.gid = gid.unwrap_or(attributes.gid);
+        attributes.touch(now);
+        Ok(())
     }
 
     /// `stat`.

@@ -1,5 +1,5 @@
 //! The Chrome trace-event format, which ui.perfetto.dev and chrome://tracing open: JSON, written event by
-//! event. Traces of runtimes (`trace`) and of simulated runs (`sim::trace`) are files of it.
+//! event. Traces of runtimes (`runtime`) and of simulated runs (`simulated`) are files of it.
 //!
 //! A file has processes, and each has rows. Slices of a row nest or lie one after the other.
 
@@ -175,7 +175,7 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

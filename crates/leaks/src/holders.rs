@@ -1,27 +1,23 @@
-//! Finds who holds a handle: see `debug::leaks`. A handle is named by the complement of its word, so that what is written down here
+//! Finds who holds a handle. A handle is named by the complement of its word, so that what is written down here
 //! is not found in its stead.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
 
-use super::super::memory;
-use super::survey::Known;
-use crate::g::header::{GRef, SLOT_BYTES};
-use crate::g::slab;
-use crate::g::status::GKind;
-use crate::sched::types::state::Sched;
-use crate::sync::tag::{self, Handle};
+use crate::memory;
+use crate::words::{Handle, name_of_word};
 
 /// Where the words of handles are.
-pub(super) struct Places(Vec<(usize, usize)>);
+#[derive(Debug)]
+pub struct Places(Vec<(usize, usize)>);
 
 /// Finds the handles in the memory of the process.
 ///
 /// # Errors
 ///
-/// As [`memory::search`].
-pub(super) fn search(wanted: impl Iterator<Item = usize>) -> io::Result<Places> {
+/// If the kernel does not let the process read its memory.
+pub fn search(wanted: impl Iterator<Item = usize>) -> io::Result<Places> {
     let mut wanted: Vec<usize> = wanted.collect();
     wanted.sort_unstable();
     wanted.dedup();
@@ -43,39 +39,23 @@ enum Place {
 }
 
 /// The memory of goroutines.
-struct Map {
-    /// The frames and the slots of goroutines, by address, with the numbers of these; slots without a goroutine, and without the
-    /// result of one, with none.
+#[derive(Debug)]
+pub struct Map {
+    /// The frames and the slots of goroutines, by address, with the numbers of these; slots without a goroutine, and
+    /// without the result of one, with none.
     own: Vec<(Range<usize>, Option<u64>)>,
     /// Memory that is in use only where it is listed above.
     stacks: Vec<Range<usize>>,
 }
 
 impl Map {
-    fn new(sched: &Sched, all: &[Known]) -> Map {
-        let mut own: Vec<_> = all
-            .iter()
-            .flat_map(|known| {
-                let stack = known.stack.clone().filter(|stack| !stack.is_empty());
-                let both = [stack, Some(slot(known.g))].into_iter().flatten();
-                both.map(|range| (range, Some(known.goroutine.id)))
-            })
-            .collect();
-        slab::for_each(|g| {
-            if g.status.load().kind() == GKind::Free {
-                own.push((slot(g), None));
-            }
-        });
+    /// Memory of goroutines, and memory that is in use only where the former lists it.
+    #[must_use]
+    pub fn new(mut own: Vec<(Range<usize>, Option<u64>)>, stacks: Vec<Range<usize>>) -> Map {
         // A goroutine may have ended meanwhile: its slot is its own still.
         own.sort_unstable_by_key(|(range, id)| (range.start, id.is_none()));
         own.dedup_by_key(|(range, _)| range.start);
-        // A free stack is not told from one that cannot be known.
-        let stacks_are_known = all.iter().all(|known| known.stack.is_some());
-        let stacks = sched.nodes.iter().filter(|_| stacks_are_known);
-        Map {
-            own,
-            stacks: stacks.flat_map(|node| node.stacks.arenas()).collect(),
-        }
+        Map { own, stacks }
     }
 
     fn place(&self, at: usize) -> Place {
@@ -92,28 +72,26 @@ impl Map {
     }
 }
 
-fn slot(g: GRef) -> Range<usize> {
-    let at = g.as_ptr().addr();
-    at..at + SLOT_BYTES[g.slot_class()]
-}
-
 /// The holders of handles of one kind to one thing.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Held {
     by: BTreeSet<u64>,
     elsewhere: bool,
 }
 
 /// The holders of each handle; `None` before it was searched for them.
-pub(super) struct Holders(Option<HashMap<usize, Held>>);
+#[derive(Debug)]
+pub struct Holders(Option<HashMap<usize, Held>>);
 
 impl Places {
-    pub(super) fn holders(&self, sched: &Sched, all: &[Known]) -> Holders {
+    /// Who holds the handles. `map` is asked for if there are any.
+    #[must_use]
+    pub fn holders(&self, map: impl FnOnce() -> Map) -> Holders {
         let mut holders: HashMap<usize, Held> = HashMap::new();
         if self.0.is_empty() {
             return Holders(Some(holders));
         }
-        let map = Map::new(sched, all);
+        let map = map();
         for &(place, handle) in &self.0 {
             let held = holders.entry(handle).or_default();
             match map.place(place) {
@@ -127,12 +105,14 @@ impl Places {
 }
 
 impl Holders {
-    pub(super) fn not_searched() -> Holders {
+    /// Before the search.
+    #[must_use]
+    pub fn not_searched() -> Holders {
         Holders(None)
     }
 
     /// Whether only members of a set may use the handle.
-    pub(super) fn are_within(&self, handle: usize, is_member: impl Fn(u64) -> bool) -> bool {
+    pub(crate) fn are_within(&self, handle: usize, is_member: impl Fn(u64) -> bool) -> bool {
         let Some(holders) = &self.0 else { return true };
         match holders.get(&handle) {
             Some(held) if held.elsewhere || !held.by.iter().all(|&id| is_member(id)) => false,
@@ -143,7 +123,7 @@ impl Holders {
     }
 
     /// Says where the handle is that goroutine `id` waits for.
-    pub(super) fn describe(&self, handle: usize, id: u64) -> String {
+    pub(crate) fn describe(&self, handle: usize, id: u64) -> String {
         let word = !handle;
         let [one, all] = match Handle::of_word(word) {
             Some(Handle::Sender) => ["sender of the channel", "senders of the channel"],
@@ -167,8 +147,61 @@ impl Holders {
                 others.join(", ")
             ),
             (false, false) => format!("the {all} are held by {}, leaked", others.join(", ")),
-            (false, true) if tag::name_of_word(word) == 0 => "it waits for nothing".to_owned(),
+            (false, true) if name_of_word(word) == 0 => "it waits for nothing".to_owned(),
             (false, true) => format!("there is no {one} any more: it was forgotten"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holders(places: Vec<(usize, usize)>) -> Holders {
+        let own = vec![(100..200, Some(1)), (200..300, Some(2)), (300..400, None)];
+        Places(places).holders(|| {
+            Map::new(
+                own,
+                vec![Range {
+                    start: 0,
+                    end: 1000,
+                }],
+            )
+        })
+    }
+
+    #[test]
+    fn a_handle_belongs_to_the_goroutine_whose_memory_has_its_word() {
+        let handle = !Handle::Sender.word(7);
+        let of_two = holders(vec![
+            (120, handle),
+            (208, handle),
+            (304, handle),
+            (504, handle),
+        ]);
+        assert!(of_two.are_within(handle, |id| id < 3));
+        assert!(!of_two.are_within(handle, |id| id < 2));
+        let text = "the senders of the channel are held by itself and goroutine 2, leaked";
+        assert_eq!(of_two.describe(handle, 1), text);
+    }
+
+    #[test]
+    fn a_handle_elsewhere_may_be_used_by_anybody() {
+        let handle = !Handle::Guard.word(7);
+        assert!(!holders(vec![(2000, handle)]).are_within(handle, |_| true));
+    }
+
+    #[test]
+    fn a_handle_that_is_nowhere_was_forgotten_but_permits_may_be_added() {
+        for (kind, is_within) in [(Handle::Member, true), (Handle::Permit, false)] {
+            let handle = !kind.word(7);
+            assert_eq!(holders(Vec::new()).are_within(handle, |_| true), is_within);
+            assert_eq!(Handle::of_word(!handle), Some(kind));
+        }
+        let text = holders(Vec::new()).describe(!Handle::Receiver.word(7), 1);
+        assert_eq!(
+            text,
+            "there is no receiver of the channel any more: it was forgotten"
+        );
     }
 }

@@ -1,14 +1,14 @@
-//! Searching the memory of this process for words.
+//! Searches the memory of this process for words.
 //!
-//! The kernel copies it (`/proc/self/mem`): memory that another thread writes meanwhile is no race of this program, and what
-//! was unmapped is an error and not a fault. Pages that were never written are left out (`/proc/self/pagemap`).
+//! The kernel copies it (`/proc/self/mem`): memory that another thread writes meanwhile is no race of this program, and
+//! what was unmapped is an error and not a fault. Pages that were never written are left out (`/proc/self/pagemap`).
 
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use crate::sys::mmap;
+use windlass_sys::mmap;
 
 /// How much is copied at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -22,7 +22,7 @@ const HAS_DATA: u64 = 1 << 63 | 1 << 62;
 /// # Errors
 ///
 /// If the kernel does not let the process read its memory.
-pub(super) fn search(
+pub(crate) fn search(
     is_wanted: impl Fn(usize) -> bool,
     mut found: impl FnMut(usize, usize),
 ) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Options of IP that TCP and UDP sockets share.
+//! Options that TCP and UDP sockets share.
 
 use std::io;
 
@@ -6,16 +6,24 @@ use socket2::{Domain, SockRef};
 
 /// Options that are not set keep the kernel's default.
 #[derive(Clone, Debug, Default)]
-pub(super) struct IpOptions {
+pub(super) struct SharedOptions {
     pub(super) device: Option<String>,
     pub(super) ttl: Option<u32>,
     pub(super) tos: Option<u32>,
+    pub(super) recv_buffer_bytes: Option<usize>,
+    pub(super) send_buffer_bytes: Option<usize>,
 }
 
-impl IpOptions {
+impl SharedOptions {
     pub(super) fn apply_to(&self, socket: &SockRef<'_>) -> io::Result<()> {
         if let Some(device) = &self.device {
             socket.bind_device(Some(device.as_bytes()))?;
+        }
+        if let Some(bytes) = self.recv_buffer_bytes {
+            socket.set_recv_buffer_size(buffer_size(bytes))?;
+        }
+        if let Some(bytes) = self.send_buffer_bytes {
+            socket.set_send_buffer_size(buffer_size(bytes))?;
         }
         if self.ttl.is_none() && self.tos.is_none() {
             return Ok(());
@@ -39,6 +47,6 @@ impl IpOptions {
 }
 
 /// The size of a buffer as the kernel takes it, an `int`. It lowers what is larger than its limit.
-pub(super) fn buffer_size(bytes: usize) -> usize {
+fn buffer_size(bytes: usize) -> usize {
     bytes.min(i32::MAX as usize)
 }

@@ -1,56 +1,58 @@
-//! The record of a simulated run, for its trace: the events of `trace`, each with the number of
-//! its step, and the goroutines' names. `sim::trace` draws it.
+//! The record of a simulated run, for its trace: the events, each with the number of its step, and the goroutines'
+//! names. `simulated` draws it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
-use super::events::Event;
-use crate::bubble::Bubble;
-use crate::g::header::GRef;
+use crate::events::Event;
 
 /// The number of entries that are kept: the newest ones.
 const MOST_ENTRIES: usize = 500_000;
 
 /// A goroutine of the run.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) parent: u64,
-    pub(crate) name: Option<String>,
+pub struct Known {
+    /// The number of the goroutine that spawned it.
+    pub parent: u64,
+    /// Its name.
+    pub name: Option<String>,
 }
 
 /// Something that has happened.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry {
+pub enum Entry {
+    /// An event.
     Event {
+        /// The number of the step.
         step: u64,
+        /// The event.
         event: Event,
     },
     /// Where a goroutine was when it was left for another one.
     Place {
+        /// Its number.
         g: u64,
+        /// The line at which it was.
         text: String,
     },
 }
 
 /// The recording of one run.
 #[derive(Debug, Default)]
-pub(crate) struct Recording {
+pub struct Recording {
     entries: RefCell<VecDeque<Entry>>,
     n_lost: Cell<u64>,
     goroutines: RefCell<BTreeMap<u64, Known>>,
 }
 
 impl Recording {
-    /// Adds an event, unless the run is over.
-    pub(crate) fn add(&self, bubble: &Bubble, event: Event) {
-        if !bubble.is_over() {
-            let step = bubble.step();
-            self.push(Entry::Event { step, event });
-        }
+    /// Adds an event of a step.
+    pub fn add(&self, step: u64, event: Event) {
+        self.push(Entry::Event { step, event });
     }
 
     /// Adds where a goroutine is that was left.
-    pub(crate) fn add_place(&self, g: u64, text: String) {
+    pub fn add_place(&self, g: u64, text: String) {
         self.push(Entry::Place { g, text });
     }
 
@@ -64,21 +66,20 @@ impl Recording {
     }
 
     /// Notes what a goroutine is called. Its number is new, or it is the same goroutine.
-    pub(crate) fn introduce(&self, g: GRef) {
+    pub fn introduce(&self, g: u64, known: impl FnOnce() -> Known) {
         let mut goroutines = self.goroutines.borrow_mut();
-        goroutines.entry(g.id()).or_insert_with(|| Known {
-            parent: g.parent(),
-            name: g.name().map(str::to_owned),
-        });
+        goroutines.entry(g).or_insert_with(known);
     }
 
     /// The entries in order, and how many older ones are lost.
-    pub(crate) fn take_entries(&self) -> (VecDeque<Entry>, u64) {
+    #[must_use]
+    pub fn take_entries(&self) -> (VecDeque<Entry>, u64) {
         (self.entries.take(), self.n_lost.get())
     }
 
     /// The goroutines by their numbers.
-    pub(crate) fn take_goroutines(&self) -> BTreeMap<u64, Known> {
+    #[must_use]
+    pub fn take_goroutines(&self) -> BTreeMap<u64, Known> {
         self.goroutines.take()
     }
 }
