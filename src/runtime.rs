@@ -6,6 +6,9 @@ use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use windlass_ground::padded::Padded;
+use windlass_ground::placed::Placed;
+use windlass_ground::stack::{self, Stack, StackPool};
 use windlass_topology::placement::PlannedP;
 use windlass_topology::{Level, Plan, Source, Topology};
 
@@ -21,7 +24,7 @@ use crate::debug::{deadlock, env, live, panics, schedtrace, shutdown, sigquit, s
 use crate::g::details::Details;
 use crate::g::header;
 use crate::g::slab::DepotId;
-use crate::g::stack::{self, Stack, StackPool};
+use crate::lock::rank;
 #[cfg(feature = "sim")]
 use crate::loom::native::LazyLock;
 use crate::loom::native::atomic::AtomicUsize;
@@ -57,8 +60,6 @@ use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::{self, JoinHandle};
 use crate::util::chaos;
 use crate::util::fmt_as::debug_fields;
-use crate::util::padded::Padded;
-use crate::util::placed::Placed;
 
 /// How many times `set_processors` retries to stop the world.
 const STOP_TRIES: u32 = 7;
@@ -601,7 +602,7 @@ fn make_sched(config: Config, place: UsableCpus, max: usize) -> io::Result<Arc<S
             ps: planned.ps[0]..planned.ps[planned.ps.len() - 1] + 1,
             queue: Padded(NodeQueue::new()),
             idle: Padded(IdleSet::new(node_idx, planned.ps.len())),
-            stacks: StackPool::new(node_idx, memory, guard, plan.nodes.len()),
+            stacks: StackPool::new(rank::STACKS, node_idx, memory, guard, plan.nodes.len()),
             remote_peers: remote_peers_of(topology, &plan, node_idx),
             n_live: AtomicUsize::new(0),
         };
@@ -1762,7 +1763,7 @@ impl Handle {
     /// ```
     #[inline(never)]
     pub fn leaks(&self) -> io::Result<Leaks> {
-        leaks::find(&self.sched, crate::g::stack::pointer())
+        leaks::find(&self.sched, windlass_ground::cpu::stack_pointer())
     }
 }
 

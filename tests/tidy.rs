@@ -36,6 +36,7 @@ const ROWS: [&[&str]; 8] = [
 const IN_ORDER: &[&str] = &[
     "src",
     "crates/explorer/src",
+    "crates/ground/src",
     "crates/sys/src",
     "crates/world/src",
 ];
@@ -66,6 +67,7 @@ const LIBRARIES: &[&str] = &[
     "crates/macros/src",
     "crates/unwind/src",
     "crates/explorer/src",
+    "crates/ground/src",
     "crates/sys/src",
     "crates/world/src",
 ];
@@ -129,7 +131,7 @@ const DOORS: &[(&str, &[&str])] = &[
         "thread_local!",
         &[
             "src/sched/types/current.rs",
-            "src/lock.rs",
+            "crates/ground/src/lock.rs",
             // In which simulation it is.
             "crates/world/src/inside.rs",
             // Which of a schedule's threads this is.
@@ -151,7 +153,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Items of `std` that may be named outside src/loom: nothing that another thread may wait for or
+/// Items of `std` that may be named outside crates/ground/src/loom: nothing that another thread may wait for or
 /// see half done. The rest has its twins there, for loom and for the explorer.
 const STD: &[(&str, &[&str])] = &[
     (
@@ -663,7 +665,11 @@ fn names_in_lists_are_found() {
 #[test]
 fn atomics_locks_and_threads_come_by_the_door_that_loom_and_the_explorer_replace() {
     // The interfaces of the kernel and of the sanitizer lie below the door, and the explorer is one of its sides.
-    let below = ["src/loom/", "crates/sys/src/", "crates/explorer/src/"];
+    let below = [
+        "crates/ground/src/loom/",
+        "crates/sys/src/",
+        "crates/explorer/src/",
+    ];
     let mut faults = Vec::new();
     for source in sources(IN_ORDER)
         .iter()
@@ -1023,15 +1029,15 @@ fn the_mechanisms_name_items_of_their_files() {
 
 /// Where the constants lie that steer the runtime.
 const STEERED: &[&str] = &[
+    "crates/ground/src/raw_lock.rs",
+    "crates/ground/src/stack.rs",
+    "crates/ground/src/timer_queue",
     "src/config.rs",
-    "src/g/stack.rs",
-    "src/lock.rs",
     "src/netpoll/",
     "src/poll/",
     "src/sched/",
     "src/sync/raw_mutex.rs",
     "src/sync/waitq.rs",
-    "src/timer",
     "src/util/ladder.rs",
 ];
 
@@ -1114,7 +1120,7 @@ const WORDS: &[&str] = &[
 /// The constants that steer the runtime, by file and name, with their values.
 fn steering_constants() -> BTreeMap<(String, String), String> {
     let mut found = BTreeMap::new();
-    for source in sources(&["src"]) {
+    for source in sources(&["src", "crates/ground/src"]) {
         let is_steered = STEERED.iter().any(|start| source.path.starts_with(start));
         let is_test = source.path.contains("tests.rs");
         if !is_steered || is_test || NOT_STEERED.contains(&&*source.path) {

@@ -24,10 +24,12 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 
+use windlass_ground::cpu::{LINE_BYTES, prefetch, prefetch_bytes};
+use windlass_ground::stack;
+
 use super::coro::{Coro, Out};
 use super::details::{Details, Label};
 use super::goroutine_locals::GoroutineLocals;
-use super::stack;
 use super::status::{Status, Token};
 #[cfg(feature = "sim")]
 use crate::bubble;
@@ -35,7 +37,6 @@ use crate::loom::native::Arc;
 use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::race::{self, Fiber};
 use crate::sys::signal;
-use crate::util::prefetch::{LINE_BYTES, prefetch, prefetch_bytes};
 
 /// Where a debugger finds the parts of a goroutine: see `slab::Registry`.
 pub(crate) const DEBUG_OFFSETS: [u16; 14] = [

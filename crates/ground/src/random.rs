@@ -7,16 +7,17 @@ use crate::loom::native::atomic::{AtomicU64, Ordering};
 
 /// Owner-only random numbers; not for secrets.
 #[derive(Debug)]
-pub(crate) struct Random(Cell<u64>);
+pub struct Random(Cell<u64>);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
+    /// A generator that draws the same numbers for the same seed.
+    pub fn new(seed: u64) -> Random {
         Random(Cell::new(seed.wrapping_mul(STEP) | 1))
     }
 
     /// A number below `n`, which is not 0.
     #[inline]
-    pub(crate) fn below(&self, n: usize) -> usize {
+    pub fn below(&self, n: usize) -> usize {
         let mut x = self.0.get();
         x ^= x >> 12;
         x ^= x << 25;
@@ -31,7 +32,7 @@ const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A number below `n`, which is not 0, for threads without a generator: splitmix64 (Steele, Lea,
 /// Flood, "Fast splittable pseudorandom number generators", 2014).
-pub(crate) fn shared_below(n: usize) -> usize {
+pub fn shared_below(n: usize) -> usize {
     /// Ordering: relaxed; it publishes nothing.
     static STATE: AtomicU64 = AtomicU64::new(STEP);
     let mut x = STATE.fetch_add(STEP, Ordering::Relaxed);

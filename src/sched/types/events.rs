@@ -9,72 +9,48 @@ use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::sys::clock;
 use crate::util::event_log::{self, EventLog};
+use crate::util::numbered::numbered;
 
-/// Kinds of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum EventKind {
-    /// `g` runs now; the goroutine that ran before has yielded.
-    Start = 0,
-    /// The goroutine on the P parks, for `reason`.
-    Park,
-    /// The goroutine on the P has ended.
-    End,
-    /// The P has no goroutine in its queue; the goroutine that ran before has yielded.
-    Dry,
-    /// `g` was made runnable, or spawned, here.
-    Ready,
-    /// The P's M goes to sleep; wakes up.
-    Sleep,
-    Awake,
-    /// `n` goroutines were stolen; `g` is the index of the victim P, or a node.
-    Steal,
-    /// `n` completions were reaped.
-    Ring,
-    /// The goroutine on the P begins a blocking section; ends it.
-    Block,
-    Unblock,
-    /// The P was retaken: from a blocking section; from a hog.
-    RetakeSection,
-    RetakeHog,
-    /// The P was given to another M.
-    HandOff,
-    /// `g` found that its P was retaken, and is queued.
-    Lost,
-    /// `g` was woken here and is sent home, to node `n`.
-    SendHome,
-    /// `g` has been away for long, and this P's node becomes its home.
-    Rehome,
-    /// `n` goroutines stolen from another node go to the other Ps of this one.
-    Surplus,
-    /// `g` begins a region whose name has the number `n`; ends it.
-    RegionBegin,
-    RegionEnd,
-}
-
-impl EventKind {
-    const ALL: [EventKind; 20] = [
-        EventKind::Start,
-        EventKind::Park,
-        EventKind::End,
-        EventKind::Dry,
-        EventKind::Ready,
-        EventKind::Sleep,
-        EventKind::Awake,
-        EventKind::Steal,
-        EventKind::Ring,
-        EventKind::Block,
-        EventKind::Unblock,
-        EventKind::RetakeSection,
-        EventKind::RetakeHog,
-        EventKind::HandOff,
-        EventKind::Lost,
-        EventKind::SendHome,
-        EventKind::Rehome,
-        EventKind::Surplus,
-        EventKind::RegionBegin,
-        EventKind::RegionEnd,
-    ];
+numbered! {
+    /// Kinds of events.
+    pub(crate) enum EventKind {
+        /// `g` runs now; the goroutine that ran before has yielded.
+        Start,
+        /// The goroutine on the P parks, for `reason`.
+        Park,
+        /// The goroutine on the P has ended.
+        End,
+        /// The P has no goroutine in its queue; the goroutine that ran before has yielded.
+        Dry,
+        /// `g` was made runnable, or spawned, here.
+        Ready,
+        /// The P's M goes to sleep; wakes up.
+        Sleep,
+        Awake,
+        /// `n` goroutines were stolen; `g` is the index of the victim P, or a node.
+        Steal,
+        /// `n` completions were reaped.
+        Ring,
+        /// The goroutine on the P begins a blocking section; ends it.
+        Block,
+        Unblock,
+        /// The P was retaken: from a blocking section; from a hog.
+        RetakeSection,
+        RetakeHog,
+        /// The P was given to another M.
+        HandOff,
+        /// `g` found that its P was retaken, and is queued.
+        Lost,
+        /// `g` was woken here and is sent home, to node `n`.
+        SendHome,
+        /// `g` has been away for long, and this P's node becomes its home.
+        Rehome,
+        /// `n` goroutines stolen from another node go to the other Ps of this one.
+        Surplus,
+        /// `g` begins a region whose name has the number `n`; ends it.
+        RegionBegin,
+        RegionEnd,
+    }
 }
 
 /// An event.

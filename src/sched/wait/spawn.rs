@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
+use windlass_ground::stack::Stack;
 use windlass_topology::Topology;
 
 use super::completion;
@@ -15,7 +16,6 @@ use crate::g::coro::Coro;
 use crate::g::details::{Details, Label};
 use crate::g::header::{self, Body, GRef, OffStack, Spawn};
 use crate::g::slab;
-use crate::g::stack::Stack;
 use crate::loom::Ordering;
 use crate::loom::native::Arc;
 use crate::loom::native::atomic::AtomicU64;

@@ -1,59 +1,55 @@
 //! Reports of the runtime to the explorer's oracle; empty in normal builds.
 
 #[cfg(explore)]
-pub(crate) use windlass_explorer::oracle::{
+pub use windlass_explorer::oracle::{
     commit_is_over, commits, committed, dies, forgets, holds, lives, may_help, must, ran, runs,
     runs_on, slots, stacks, touches,
 };
 
 #[cfg(not(explore))]
-pub(crate) use silent::{
+pub use silent::{
     commit_is_over, commits, committed, holds, lives, may_help, ran, runs, runs_on, slots, stacks,
     touches,
 };
 
 #[cfg(not(explore))]
+#[allow(missing_docs, reason = "the explorer's functions have it")]
 mod silent {
     #[inline(always)]
-    pub(crate) fn holds<M, A, P>(_: *const M, _: &A, _: *const P) {}
+    pub fn holds<M, A, P>(_: *const M, _: &A, _: *const P) {}
 
     #[inline(always)]
-    pub(crate) fn runs_on(_: impl FnOnce() -> usize) {}
+    pub fn runs_on(_: impl FnOnce() -> usize) {}
 
     #[inline(always)]
-    pub(crate) fn runs<M, P, G>(
-        _: *const M,
-        _: impl FnOnce() -> (*const P, *const G, bool),
-        _: &[u32],
-    ) {
-    }
+    pub fn runs<M, P, G>(_: *const M, _: impl FnOnce() -> (*const P, *const G, bool), _: &[u32]) {}
 
     #[inline(always)]
-    pub(crate) fn ran<M>(_: *const M) {}
+    pub fn ran<M>(_: *const M) {}
 
     #[inline(always)]
-    pub(crate) fn commits<M, G>(_: *const M, _: *const G) {}
+    pub fn commits<M, G>(_: *const M, _: *const G) {}
 
     #[inline(always)]
-    pub(crate) fn committed<M>(_: *const M) {}
+    pub fn committed<M>(_: *const M) {}
 
     #[inline(always)]
-    pub(crate) fn commit_is_over<G>(_: *const G) {}
+    pub fn commit_is_over<G>(_: *const G) {}
 
     #[inline(always)]
-    pub(crate) fn may_help() -> bool {
+    pub fn may_help() -> bool {
         true
     }
 
     #[inline(always)]
-    pub(crate) fn lives<T>(_: *const T) {}
+    pub fn lives<T>(_: *const T) {}
 
     #[inline(always)]
-    pub(crate) fn touches<T>(_: *const T) {}
+    pub fn touches<T>(_: *const T) {}
 
     #[inline(always)]
-    pub(crate) fn stacks(_: isize) {}
+    pub fn stacks(_: isize) {}
 
     #[inline(always)]
-    pub(crate) fn slots(_: isize) {}
+    pub fn slots(_: isize) {}
 }
