@@ -27,7 +27,7 @@ use crate::g::slab::DepotId;
 use crate::lock::rank;
 #[cfg(feature = "sim")]
 use crate::loom::native::LazyLock;
-use crate::loom::native::atomic::AtomicUsize;
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
 use crate::netpoll::choose::{self, Choice};
@@ -990,7 +990,7 @@ impl Runtime {
             stopped?;
             resize::resize(sched, n)?;
             let is_default = &sched.place.is_default;
-            is_default.store(false, crate::loom::Ordering::Relaxed);
+            is_default.store(false, Ordering::Relaxed);
             Ok(())
         };
         let mut n_tries = 0;
@@ -1034,7 +1034,7 @@ impl Drop for Runtime {
         }
         // No run is under way, so no M exists. From here on handles refuse to spawn.
         sched.set_phase(Phase::Ended);
-        while sched.n_entering.load(crate::loom::Ordering::SeqCst) != 0 {
+        while sched.n_entering.load(Ordering::SeqCst) != 0 {
             crate::loom::spin_loop();
         }
         for node in &sched.nodes {
@@ -1042,7 +1042,7 @@ impl Drop for Runtime {
                 spawn::abandon(g);
                 // `Handle::spawn` queued it before the first run. It counts as ended now.
                 let n_foreign = &sched.n_foreign;
-                n_foreign.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                n_foreign.fetch_sub(1, Ordering::SeqCst);
             }
         }
         for p in &sched.ps {
@@ -1118,21 +1118,12 @@ fn run_to_end(
         .iter()
         .for_each(|p| p.local.pace.set_now_ns(now_ns));
     // Count M0 before sysmon runs, which starts threads up to the limit.
-    let m0 = Box::new(M::new(
-        sched.next_m.fetch_add(1, crate::loom::Ordering::Relaxed),
-        &raw const **sched,
-    ));
-    let m0_ptr: *const M = &raw const *m0;
-    {
-        sched.n_ms.fetch_add(1, crate::loom::Ordering::Relaxed);
-        sched.ms.lock().all.push(m0);
-    }
+    let m0 = threads_of_ms::list_m(sched, sched.next_m.fetch_add(1, Ordering::Relaxed));
     // Take the first P before sysmon runs, which hands off all the others. Not earlier: until the
     // phase is Running, another thread may change which Ps are in use.
     let first = first_in_use();
-    first
-        .owner
-        .store(m0_ptr.cast_mut(), crate::loom::Ordering::Release);
+    let owner = std::ptr::from_ref(m0).cast_mut();
+    first.owner.store(owner, Ordering::Release);
     let sysmon = {
         let sched = Arc::clone(sched);
         crate::loom::thread::Builder::new()
@@ -1151,8 +1142,6 @@ fn run_to_end(
             return Err(format!("cannot start the runtime's monitor thread: {e}"));
         }
     };
-    // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
-    let m0 = unsafe { &*m0_ptr };
     spare::take_p(m0, first);
     spawn_main(sched, m0, main, stack, site);
     run::m_loop(m0);
@@ -1228,21 +1217,14 @@ pub(crate) fn run_simulated(
     };
     let alt_stack = AltStack::install().ok();
     let entered = sim.bubble.enter();
-    sched
-        .met_outside
-        .store(false, crate::loom::Ordering::Relaxed);
+    sched.met_outside.store(false, Ordering::Relaxed);
     sched.set_phase(Phase::Running);
     p.begin_simulation(clock::now_ns());
-    let m0 = Box::new(M::new(1, &raw const **sched));
+    let m0 = threads_of_ms::list_m(sched, 1);
     m0.simulation.set(sim);
     if sim.recording.is_some() {
         sched.start_tracing();
     }
-    let m0_ptr: *const M = &raw const *m0;
-    sched.n_ms.fetch_add(1, crate::loom::Ordering::Relaxed);
-    sched.ms.lock().all.push(m0);
-    // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
-    let m0 = unsafe { &*m0_ptr };
     spare::take_p(m0, p);
     spawn_main(sched, m0, main, stack, site);
     run::m_loop(m0);
@@ -1269,13 +1251,12 @@ fn end_ms(sched: &Sched) {
     ms.spare.clear();
     ms.retired.clear();
     ms.all.clear();
-    sched.n_ms.store(0, crate::loom::Ordering::Relaxed);
-    sched.n_retired.store(0, crate::loom::Ordering::Relaxed);
+    sched.n_ms.store(0, Ordering::Relaxed);
+    sched.n_retired.store(0, Ordering::Relaxed);
     for p in &sched.ps {
         // A locked thread may have ended inside a blocking section.
-        p.syscall.store(0, crate::loom::Ordering::Relaxed);
-        p.owner
-            .store(std::ptr::null_mut(), crate::loom::Ordering::Release);
+        p.syscall.store(0, Ordering::Relaxed);
+        p.owner.store(std::ptr::null_mut(), Ordering::Release);
     }
     resize::end_all_leaving(sched);
 }
@@ -1294,28 +1275,11 @@ fn spawn_main<F: FnOnce()>(
     stack: Stack,
     site: &'static Location<'static>,
 ) {
-    let p = m0.p();
-    let node = sched.node_of(p);
-    let g = p
-        .local
-        .caches
-        .take_slot(header::class_of::<F, ()>(), node.depot);
-    header::init(
-        g,
-        f,
-        header::Spawn {
-            id: p.local.caches.next_id(),
-            parent: 0,
-            details: Some(Box::new(Details::new(Some("main".into()), None))),
-            site,
-            stack_bytes: main_stack_bytes(sched),
-            home: p.node_idx,
-            is_bound: false,
-            sched: std::ptr::from_ref(sched).cast_mut().cast(),
-            refs: 1,
-        },
-    );
-    p.stats.spawned.add(1);
+    let options = Options {
+        details: Some(Box::new(Details::new(Some("main".into()), None))),
+        stack_bytes: Some(main_stack_bytes(sched)),
+    };
+    let g = spawn::make_here(m0, f, options, site, 1);
     spawn::begin_on(m0, g, stack);
     g.status.set_runnable();
     m0.handed_work.post(g);

@@ -47,7 +47,6 @@ const RING: (&str, &[&str]) = (
     &[
         "simulation",
         "stop_requests",
-        "offload_pool",
         "debug_hooks",
         "p",
         "m",
@@ -98,7 +97,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("core_affinity", &["crates/sys/src/affinity.rs"]),
     ("framehop", &["crates/unwind/src/walk.rs"]),
     ("backtrace", &["crates/unwind/src/walk.rs"]),
-    ("crossbeam_deque", &["src/sched/types/offload_pool.rs"]),
+    ("crossbeam_deque", &["crates/ground/src/offload_pool.rs"]),
     ("signal_hook", &["src/signal.rs"]),
     (
         "socket2",
@@ -1029,6 +1028,7 @@ fn the_mechanisms_name_items_of_their_files() {
 
 /// Where the constants lie that steer the runtime.
 const STEERED: &[&str] = &[
+    "crates/ground/src/offload_pool.rs",
     "crates/ground/src/raw_lock.rs",
     "crates/ground/src/stack.rs",
     "crates/ground/src/timer_queue",

@@ -90,7 +90,7 @@ pub(crate) struct Vtable {
 
 /// The target of `Header::out` in two cases: the goroutine has locked an M (`LockOSThread`), in which it lies
 /// then, or runs on a stack besides its own, and it lies in the [`ExtraStack`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OutLink {
     /// The way back to the M: what the goroutine switches out by.
     out: Cell<*const Out>,
@@ -126,16 +126,6 @@ impl OffStack {
     }
 }
 
-impl OutLink {
-    pub(crate) fn new() -> OutLink {
-        OutLink {
-            out: Cell::new(std::ptr::null()),
-            m: Cell::new(std::ptr::null()),
-            extra: Cell::new(std::ptr::null()),
-        }
-    }
-}
-
 /// A stack on which a goroutine goes on when its own has little room left (`sched::wait::fork`). Lies
 /// in the frame of the call that goes on there.
 #[derive(Debug)]
@@ -151,7 +141,7 @@ impl ExtraStack {
         ExtraStack {
             span,
             outer: Cell::new(std::ptr::null()),
-            link: OutLink::new(),
+            link: OutLink::default(),
         }
     }
 }

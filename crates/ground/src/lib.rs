@@ -1,7 +1,7 @@
 //! An internal part of the runtime windlass, without a promise about its API: what the runtime stands on.
 //!
 //! That is the door to atomics, locks and threads ([`loom`](mod@loom)), and values that need no more than that and the
-//! kernel: a lock, counters, random numbers, memory on pages of a node, stacks, a queue of times, and instructions of the CPU.
+//! kernel: a lock, counters, random numbers, memory on pages of a node, stacks, a queue of times, a pool of threads, and instructions of the CPU.
 //!
 //! Nothing here knows goroutines, or schedules.
 
@@ -27,3 +27,4 @@ pub mod random;
 pub mod placed;
 pub mod stack;
 pub mod timer_queue;
+pub mod offload_pool;

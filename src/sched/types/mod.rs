@@ -19,7 +19,6 @@ pub(crate) mod recording;
 #[cfg_attr(not(feature = "sim"), path = "no_simulation.rs")]
 pub(crate) mod simulation;
 pub(crate) mod stop_requests;
-pub(crate) mod offload_pool;
 pub(crate) mod debug_hooks;
 pub(crate) mod p;
 pub(crate) mod m;

@@ -1,6 +1,7 @@
 //! The scheduler's state: nodes, Ps, Ms, and the locks that protect them.
 #![allow(unsafe_code)]
 
+use windlass_ground::offload_pool::Offload;
 use windlass_ground::padded::Padded;
 use windlass_ground::placed::Placed;
 use windlass_ground::rate_limit::RateLimit;
@@ -10,7 +11,6 @@ use super::accounts::Accounts;
 use super::debug_hooks::DebugHooks;
 use super::events::Tracing;
 use super::m::{Carrier, M, Note};
-use super::offload_pool::Offload;
 use super::p::P;
 use super::place::UsableCpus;
 use super::stop_requests::StopRequests;

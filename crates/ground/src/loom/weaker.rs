@@ -98,7 +98,7 @@ fn update<R>(access: &str, named: Ordering, f: impl FnOnce(Ordering) -> R) -> R 
 }
 
 /// An atomic of the back end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Weaker<A>(A);
 
