@@ -9,6 +9,7 @@ use std::time::Duration;
 use windlass_ground::padded::Padded;
 use windlass_ground::placed::Placed;
 use windlass_ground::stack::{self, Stack, StackPool};
+use windlass_ground::usable_cpus::{UsableCpus, Wanted};
 use windlass_topology::placement::PlannedP;
 use windlass_topology::{Level, Plan, Source, Topology};
 
@@ -42,7 +43,6 @@ use crate::sched::types::current;
 use crate::sched::types::debug_hooks::{Check, DebugHooks, OnStall, Print};
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
-use crate::sched::types::place::UsableCpus;
 #[cfg(feature = "sim")]
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::steal_levels::StealLevel;
@@ -499,7 +499,13 @@ impl Builder {
         self.read_environment();
         chaos::begin();
         let chosen = self.config.processors.or_else(processors_from_env);
-        let place = UsableCpus::new(&self.config, chosen.is_none())?;
+        let wanted = Wanted {
+            topology: self.config.topology.clone(),
+            pin: self.config.pin,
+            nodes: self.config.nodes.clone(),
+            grows: self.config.max_processors.is_none(),
+        };
+        let place = UsableCpus::new(wanted, chosen.is_none())?;
         let n_ps = chosen.unwrap_or_else(|| place.default_processors(&place.topology));
         // Fail before anything is created.
         place.check(n_ps)?;

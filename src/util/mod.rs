@@ -5,7 +5,6 @@ pub(crate) mod bitset;
 pub(crate) mod chaos;
 pub(crate) mod ladder;
 pub(crate) mod numbered;
-pub(crate) mod std_traits;
 pub(crate) mod instant;
 pub(crate) mod event_log;
 pub(crate) mod choice;

@@ -1,7 +1,7 @@
 //! An internal part of the runtime windlass, without a promise about its API: what the runtime stands on.
 //!
 //! That is the door to atomics, locks and threads ([`loom`](mod@loom)), and values that need no more than that and the
-//! kernel: a lock, counters, random numbers, memory on pages of a node, stacks, a queue of times, a pool of threads, and instructions of the CPU.
+//! kernel: a lock, counters, random numbers, memory on pages of a node, stacks, a queue of times, a pool of threads, the CPUs that may be used, and instructions of the CPU.
 //!
 //! Nothing here knows goroutines, or schedules.
 
@@ -15,6 +15,7 @@
     reason = "windlass alone is the caller"
 )]
 
+pub mod std_traits;
 pub mod loom;
 pub mod raw_lock;
 pub mod lock;
@@ -28,3 +29,4 @@ pub mod placed;
 pub mod stack;
 pub mod timer_queue;
 pub mod offload_pool;
+pub mod usable_cpus;

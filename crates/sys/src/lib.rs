@@ -34,6 +34,7 @@ pub mod process;
 pub mod sched;
 pub mod signal;
 pub mod socket;
+pub mod rights;
 pub mod packets;
 pub mod uring;
 pub mod wrap;

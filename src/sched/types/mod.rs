@@ -10,7 +10,6 @@ pub(crate) mod steal_levels;
 pub(crate) mod counters;
 pub(crate) mod caches;
 pub(crate) mod accounts;
-pub(crate) mod place;
 #[cfg(feature = "sim")]
 pub(crate) mod progress;
 #[cfg(feature = "sim")]

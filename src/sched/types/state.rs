@@ -6,13 +6,13 @@ use windlass_ground::padded::Padded;
 use windlass_ground::placed::Placed;
 use windlass_ground::rate_limit::RateLimit;
 use windlass_ground::stack::StackPool;
+use windlass_ground::usable_cpus::UsableCpus;
 
 use super::accounts::Accounts;
 use super::debug_hooks::DebugHooks;
 use super::events::Tracing;
 use super::m::{Carrier, M, Note};
 use super::p::P;
-use super::place::UsableCpus;
 use super::stop_requests::StopRequests;
 use crate::config::Config;
 use crate::g::header::GRef;
