@@ -210,7 +210,7 @@ pub use poll::foreign;
 pub use promise::Promise;
 pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, join, offload, scope, sleep, spawn, yield_now};
-use windlass_ground::loom;
+use windlass_ground::{local_values, loom};
 #[cfg(feature = "macros")]
 pub use windlass_macros::{main, test};
 use windlass_sys::{self as sys, race};

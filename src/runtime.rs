@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use windlass_ground::padded::Padded;
 use windlass_ground::placed::Placed;
+use windlass_ground::run_on_node;
 use windlass_ground::stack::{self, Stack, StackPool};
 use windlass_ground::usable_cpus::{UsableCpus, Wanted};
 use windlass_topology::placement::PlannedP;
@@ -35,7 +36,6 @@ use crate::netpoll::choose::{self, Choice};
 use crate::netpoll::poller::Poller;
 use crate::sched::monitor::stack_overflow;
 use crate::sched::numa::remote_peers::RemotePeers;
-use crate::sched::numa::run_on_node;
 use crate::sched::proc::{run, spare, threads as threads_of_ms};
 use crate::sched::queue::global::NodeQueue;
 use crate::sched::queue::idle::IdleSet;

@@ -18,7 +18,7 @@ mod uring;
 /// The rows of imports: a module imports from the rows above its own (lower in the
 /// building), and on its own row from its left.
 const ROWS: [&[&str]; 8] = [
-    &["target", "race", "bubble", "sys", "loom"],
+    &["target", "race", "bubble", "sys", "loom", "local_values"],
     &["config", "util", "lock"],
     &["g"],
     &["timer", "netpoll"],

@@ -34,7 +34,7 @@ impl Counter {
 
 /// How long a thread has slept in all, the sleep that it is in included.
 ///
-/// One word has it: the time of past sleeps; or during a sleep that time less the moment when it began, with [`ASLEEP`].
+/// One word has it: the time of past sleeps; or during a sleep that time less the moment when it began, with `ASLEEP`.
 /// With two words, a reader between the writes of a thread that wakes counts that sleep twice.
 #[derive(Debug, Default)]
 pub struct SleptTime(Counter);

@@ -131,7 +131,7 @@ impl Offload {
     }
 
     /// As [`Offload::submit`], for a job that may wait until another job is done. So one thread always has no such job, and at least half of
-    /// [`MAX_THREADS`] have none. `Err` gives the job back if that is not possible. When it is done,
+    /// `MAX_THREADS` have none. `Err` gives the job back if that is not possible. When it is done,
     /// call [`Offload::end_long`].
     pub fn submit_long(&'static self, job: Job, may_start: bool) -> Result<bool, Job> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);

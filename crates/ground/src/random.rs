@@ -35,10 +35,17 @@ const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 pub fn shared_below(n: usize) -> usize {
     /// Ordering: relaxed; it publishes nothing.
     static STATE: AtomicU64 = AtomicU64::new(STEP);
-    let mut x = STATE.fetch_add(STEP, Ordering::Relaxed);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((((x ^ (x >> 31)) >> 32) * n as u64) >> 32) as usize
+    let x = mix(STATE.fetch_add(STEP, Ordering::Relaxed));
+    (((x >> 32) * n as u64) >> 32) as usize
+}
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
+pub fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(STEP);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ const RETURNED_AT_ONCE: usize = 64;
 
 /// The bounds of one stack.
 ///
-/// `bottom` is page-aligned; its two low bits hold the class (or [`OWN`]),
+/// `bottom` is page-aligned; its two low bits hold the class (or `OWN`),
 /// the ten above them the node.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stack {

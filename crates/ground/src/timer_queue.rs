@@ -1,5 +1,5 @@
 //! Values that come due: a 4-ary min-heap by time of those that are due soon, and unsorted buckets of the others
-//! ([`later`]). If there are few, all are in the heap.
+//! (`later`). If there are few, all are in the heap.
 //!
 //! Nothing is removed but in the order of time: a user who needs a value no more leaves it, and counts.
 

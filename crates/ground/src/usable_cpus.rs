@@ -62,7 +62,7 @@ pub struct Now {
     pub mask: Mask,
     /// The machine with these CPUs allowed.
     pub topology: Arc<Topology>,
-    /// The mask for threads that are not pinned: see [`free`].
+    /// The mask for threads that are not pinned: see `free`.
     pub free: Mask,
 }
 

@@ -16,12 +16,12 @@
 use std::collections::HashMap;
 use std::io;
 
+use windlass_ground::run_on_node;
 use windlass_ground::usable_cpus::Now;
 use windlass_topology::Plan;
 
 use crate::g::list::GList;
 use crate::loom::Ordering;
-use crate::sched::numa::run_on_node;
 use crate::sched::proc::leave::{take_queue, try_to_end};
 use crate::sched::types::extra_work::NUMA;
 use crate::sched::types::p::P;
