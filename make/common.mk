@@ -6,7 +6,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The crates that are published, each after those that it depends on.
 PUBLISHED := windlass-topology windlass-macros windlass-unwind windlass-world windlass-explorer \
-	windlass-sys windlass-trace windlass-leaks windlass \
+	windlass-sys windlass-ground windlass-trace windlass-leaks windlass \
 	windlass-hyper windlass-tracing windlass-hook windlass-handover windlass-console
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.

@@ -76,12 +76,12 @@ asan: setup ## tests under AddressSanitizer; installs a toolchain for it
 # library's tests of plain data. Each seed is another interleaving, and other values that weak loads return.
 # Leaks are not looked for: slots of goroutines stay until the process ends.
 MIRI_SEEDS ?= 0..2
-MIRI_TESTS ?= loom_ g::status g::cancel_wait g::goroutine_locals g::fork g::header sched::queue timer:: sync:: channel:: \
+MIRI_TESTS ?= loom_ g::status g::cancel_wait local_values g::fork g::header sched::queue timer:: sync:: channel:: \
 	netpoll::waiters util::event_log util::bitset
 
 miri: setup ## models and tests of plain data under Miri; needs a nightly toolchain
 	toolchain=$$(scripts/toolchain.sh miri) && MIRIFLAGS="-Zmiri-ignore-leaks -Zmiri-many-seeds=$(MIRI_SEEDS)" \
-		$(CARGO) +$$toolchain miri test -p windlass --lib --target-dir $(TARGET_DIR)/miri -- $(MIRI_TESTS)
+		$(CARGO) +$$toolchain miri test -p windlass -p windlass-ground --lib --target-dir $(TARGET_DIR)/miri -- $(MIRI_TESTS)
 
 # The programs of tests/race.rs first, which show that races are found and that order is seen. Then suites, which test that what
 # the runtime orders is ordered. WINDLASS_RACE=threads in front tests the runtime itself.

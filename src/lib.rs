@@ -170,7 +170,6 @@ struct GuideSimulation;
 #[doc(hidden)]
 pub use windlass_explorer as explore;
 mod target;
-mod loom;
 #[cfg_attr(not(feature = "sim"), path = "no_bubble.rs")]
 mod bubble;
 mod util;
@@ -211,6 +210,7 @@ pub use poll::foreign;
 pub use promise::Promise;
 pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, join, offload, scope, sleep, spawn, yield_now};
+use windlass_ground::{local_values, loom};
 #[cfg(feature = "macros")]
 pub use windlass_macros::{main, test};
 use windlass_sys::{self as sys, race};

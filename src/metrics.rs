@@ -20,10 +20,13 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod sum;
 mod placement;
 
 use std::ops::Range;
 use std::time::Duration;
+
+use windlass_ground::histogram;
 
 use crate::g::details::Label;
 use crate::loom::native::atomic::Ordering::Relaxed;
@@ -34,52 +37,25 @@ use crate::sched::types::steal_levels::N_LEVELS;
 use crate::sched::wait::spawn;
 use crate::sys::{clock, numa};
 use crate::util::fmt_as::fmt_as;
-use crate::util::histogram;
 
 pub use placement::{MemoryPages, MemoryPlacement, NodeMemory, Pages};
+use sum::{Sum, sums};
 
-/// A reading of counters, to which another is added.
-trait Sum {
-    fn add(&mut self, other: &Self);
-}
-
-impl Sum for u64 {
-    fn add(&mut self, other: &u64) {
-        *self += other;
+sums! {
+    /// A count for each distance at which a P steals, nearest first.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ByLevel {
+        /// From the sibling hardware thread of the same core.
+        pub smt: u64,
+        /// From a core that shares the second-level cache.
+        pub l2: u64,
+        /// From a core that shares the third-level cache.
+        pub l3: u64,
+        /// From elsewhere on the same NUMA node.
+        pub node: u64,
+        /// From another NUMA node.
+        pub remote: u64,
     }
-}
-
-impl Sum for Duration {
-    fn add(&mut self, other: &Duration) {
-        *self += *other;
-    }
-}
-
-/// Adds a struct field by field. A field that is left out is an error of the compiler.
-macro_rules! add_fields {
-    ($type:ident { $($field:ident),+ }) => {
-        impl Sum for $type {
-            fn add(&mut self, other: &$type) {
-                let $type { $($field),+ } = self;
-                $($field.add(&other.$field);)+
-            }
-        }
-    };
-}
-
-/// A count for each distance at which a P steals, nearest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByLevel {
-    /// From the sibling hardware thread of the same core.
-    pub smt: u64,
-    /// From a core that shares the second-level cache.
-    pub l2: u64,
-    /// From a core that shares the third-level cache.
-    pub l3: u64,
-    /// From elsewhere on the same NUMA node.
-    pub node: u64,
-    /// From another NUMA node.
-    pub remote: u64,
 }
 
 impl ByLevel {
@@ -89,7 +65,7 @@ impl ByLevel {
         self.smt + self.l2 + self.l3 + self.node + self.remote
     }
 
-    fn of(counts: &[crate::util::counter::Counter; N_LEVELS]) -> ByLevel {
+    fn of(counts: &[windlass_ground::counter::Counter; N_LEVELS]) -> ByLevel {
         let [smt, l2, l3, node, remote] = counts.each_ref().map(|c| c.get());
         ByLevel {
             smt,
@@ -101,26 +77,20 @@ impl ByLevel {
     }
 }
 
-add_fields!(ByLevel {
-    smt,
-    l2,
-    l3,
-    node,
-    remote
-});
-
-/// How often another NUMA node denied a steal, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct GateDenials {
-    /// The node had an idle P for each waiting goroutine.
-    pub no_surplus: u64,
-    /// The waiting goroutines had not waited long enough for the distance.
-    pub too_young: u64,
-    /// Another P of the thief's node was stealing there.
-    pub pair_busy: u64,
-    /// All waiting goroutines are bound to the node.
-    pub bound: u64,
+sums! {
+    /// How often another NUMA node denied a steal, by reason.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct GateDenials {
+        /// The node had an idle P for each waiting goroutine.
+        pub no_surplus: u64,
+        /// The waiting goroutines had not waited long enough for the distance.
+        pub too_young: u64,
+        /// Another P of the thief's node was stealing there.
+        pub pair_busy: u64,
+        /// All waiting goroutines are bound to the node.
+        pub bound: u64,
+    }
 }
 
 impl GateDenials {
@@ -130,7 +100,7 @@ impl GateDenials {
         self.no_surplus + self.too_young + self.pair_busy + self.bound
     }
 
-    fn of(counts: &[crate::util::counter::Counter; N_DENIALS]) -> GateDenials {
+    fn of(counts: &[windlass_ground::counter::Counter; N_DENIALS]) -> GateDenials {
         let of = |why: StealDenied| counts[why as usize].get();
         GateDenials {
             no_surplus: of(StealDenied::NoSurplus),
@@ -140,13 +110,6 @@ impl GateDenials {
         }
     }
 }
-
-add_fields!(GateDenials {
-    no_surplus,
-    too_young,
-    pair_busy,
-    bound
-});
 
 /// The kernel interface by which a runtime waits for I/O.
 ///
@@ -262,122 +225,124 @@ impl Sum for Histogram {
     }
 }
 
-/// The counters of a P since the runtime was built.
-///
-/// Each counter is read by itself; together they are not a snapshot of one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PMetrics {
-    /// Goroutines switched to. (tokio: `polls_count`; Go: schedtick counts the slices)
-    pub dispatches: u64,
-    /// Of those, the ones from runnext, which inherit the time slice.
-    pub runnext_dispatches: u64,
-    /// Goroutines spawned here. (Go: `/sched/goroutines-created`)
-    pub spawned: u64,
-    /// Goroutines that ran for the first time here, and got their stack.
-    pub started: u64,
-    /// Goroutines that ended here.
-    pub finished: u64,
-    /// Times that a goroutine parked.
-    pub parks: u64,
-    /// Times that the P's thread went to sleep. (tokio: `park_count`)
-    pub idles: u64,
-    /// How long it has slept in all, until now; never less than in an earlier reading. (Go: `/cpu/classes/idle`; tokio has its complement,
-    /// `busy_duration`)
-    pub idle_time: Duration,
-    /// Times that this P woke another P.
-    pub wakes: u64,
-    /// Times that another thread woke this P's thread.
-    pub wakes_received: u64,
-    /// Of those, the times that it went back to sleep without having run a goroutine. (tokio:
-    /// `noop_count`)
-    pub wakes_useless: u64,
-    /// Times that the local queue was full and half of it moved to the node's queue. (tokio:
-    /// `overflow_count`)
-    pub overflows: u64,
-    /// Successful steals by distance. (tokio: `steal_operations`)
-    pub steals: ByLevel,
-    /// Goroutines stolen, by distance. (tokio: `steal_count`)
-    pub stolen: ByLevel,
-    /// Searches of all victims that found nothing.
-    pub steal_failures: u64,
-    /// Searches of other NUMA nodes, made after two searches of the P's own node found nothing.
-    pub remote_searches: u64,
-    /// Cache lines of other nodes that these searches read: one for each node, and one for each P
-    /// of a node that allowed the steal.
-    pub remote_probes: u64,
-    /// Times that another node had waiting goroutines and denied the steal.
-    pub gate_denials: GateDenials,
-    /// Goroutines stolen from another node for the other Ps of this one.
-    pub surplus_pushes: u64,
-    /// Goroutines stolen from another node that had already run there. Their stacks stay there.
-    pub stolen_started: u64,
-    /// Goroutines woken here that returned to their home node.
-    pub home_wakes: u64,
-    /// Goroutines of another node woken here that ran here, because their home had no idle P.
-    pub pulled: u64,
-    /// Goroutines whose home changed to this P's node.
-    pub rehomes: u64,
-    /// Dispatches of goroutines on their home node. Counted on machines with several nodes.
-    pub runs_home: u64,
-    /// Dispatches of goroutines away from their home node. Counted on machines with several nodes.
-    pub runs_away: u64,
-    /// Of [`wakes`](PMetrics::wakes), those of a P of another node.
-    pub wakes_remote: u64,
-    /// Blocking sections entered ([`blocking`](crate::blocking)).
-    pub blocking_sections: u64,
-    /// Times that the P was retaken from a long blocking section.
-    pub retakes_blocking: u64,
-    /// Times that the P was retaken from a goroutine that computed, or blocked its thread outside a
-    /// blocking section.
-    pub retakes_hogs: u64,
-    /// Of [`retakes_hogs`](PMetrics::retakes_hogs), those for goroutines whose timer was due, or for
-    /// which the poller had completions: these do not wait until a goroutine has computed for 10 ms.
-    pub retakes_due: u64,
-    /// Times that a goroutine yielded in a call into the runtime, because it had run for 10 ms
-    /// without parking while others waited; for less if a timer was due or the poller had completions.
-    pub preemptions: u64,
-    /// Times that the P was handed to another thread.
-    pub handoffs: u64,
-    /// Operations cancelled because their deadline passed.
-    pub io_timeouts: u64,
-    /// `io_uring_enter` calls; with epoll, calls of `epoll_wait`.
-    pub ring_enters: u64,
-    /// Operations submitted; with epoll, operations for which a goroutine had to park.
-    pub ring_submitted: u64,
-    /// Operations completed. (tokio: `io_driver_ready_count`)
-    pub ring_completed: u64,
-    /// Times that the completion queue was read and was not empty; with epoll, times that
-    /// descriptors were ready and operations completed.
-    pub ring_batches: u64,
-    /// The number of completions in each such batch.
-    pub ring_batch_sizes: Histogram,
-    /// The number of operations submitted by each `io_uring_enter` that submitted any.
-    pub ring_submit_sizes: Histogram,
-    /// The CPU time of goroutines here, each up to its last switch, with
-    /// [`cpu_accounting`](crate::Builder::cpu_accounting); else 0.
-    pub cpu_time: Duration,
-    /// How long goroutines ran at a time, in nanoseconds, with
-    /// [`cpu_accounting`](crate::Builder::cpu_accounting). (tokio-metrics: `poll_time_histogram`)
-    pub run_slices: Histogram,
-    /// Nanoseconds between two checks of the ring while the P was busy and operations were in
-    /// flight: how long a completion may have waited. A sample.
-    pub poll_gaps: Histogram,
-    /// Nanoseconds that goroutines spent runnable before they ran. A sample. (Go:
-    /// `/sched/latencies`)
-    pub queue_delays: Histogram,
+sums! {
+    /// The counters of a P since the runtime was built.
+    ///
+    /// Each counter is read by itself; together they are not a snapshot of one moment.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct PMetrics {
+        /// Goroutines switched to. (tokio: `polls_count`; Go: schedtick counts the slices)
+        pub dispatches: u64,
+        /// Of those, the ones from runnext, which inherit the time slice.
+        pub runnext_dispatches: u64,
+        /// Goroutines spawned here. (Go: `/sched/goroutines-created`)
+        pub spawned: u64,
+        /// Goroutines that ran for the first time here, and got their stack.
+        pub started: u64,
+        /// Goroutines that ended here.
+        pub finished: u64,
+        /// Times that a goroutine parked.
+        pub parks: u64,
+        /// Times that the P's thread went to sleep. (tokio: `park_count`)
+        pub idles: u64,
+        /// How long it has slept in all, until now; never less than in an earlier reading. (Go: `/cpu/classes/idle`; tokio has its complement,
+        /// `busy_duration`)
+        pub idle_time: Duration,
+        /// Times that this P woke another P.
+        pub wakes: u64,
+        /// Times that another thread woke this P's thread.
+        pub wakes_received: u64,
+        /// Of those, the times that it went back to sleep without having run a goroutine. (tokio:
+        /// `noop_count`)
+        pub wakes_useless: u64,
+        /// Times that the local queue was full and half of it moved to the node's queue. (tokio:
+        /// `overflow_count`)
+        pub overflows: u64,
+        /// Successful steals by distance. (tokio: `steal_operations`)
+        pub steals: ByLevel,
+        /// Goroutines stolen, by distance. (tokio: `steal_count`)
+        pub stolen: ByLevel,
+        /// Searches of all victims that found nothing.
+        pub steal_failures: u64,
+        /// Searches of other NUMA nodes, made after two searches of the P's own node found nothing.
+        pub remote_searches: u64,
+        /// Cache lines of other nodes that these searches read: one for each node, and one for each P
+        /// of a node that allowed the steal.
+        pub remote_probes: u64,
+        /// Times that another node had waiting goroutines and denied the steal.
+        pub gate_denials: GateDenials,
+        /// Goroutines stolen from another node for the other Ps of this one.
+        pub surplus_pushes: u64,
+        /// Goroutines stolen from another node that had already run there. Their stacks stay there.
+        pub stolen_started: u64,
+        /// Goroutines woken here that returned to their home node.
+        pub home_wakes: u64,
+        /// Goroutines of another node woken here that ran here, because their home had no idle P.
+        pub pulled: u64,
+        /// Goroutines whose home changed to this P's node.
+        pub rehomes: u64,
+        /// Dispatches of goroutines on their home node. Counted on machines with several nodes.
+        pub runs_home: u64,
+        /// Dispatches of goroutines away from their home node. Counted on machines with several nodes.
+        pub runs_away: u64,
+        /// Of [`wakes`](PMetrics::wakes), those of a P of another node.
+        pub wakes_remote: u64,
+        /// Blocking sections entered ([`blocking`](crate::blocking)).
+        pub blocking_sections: u64,
+        /// Times that the P was retaken from a long blocking section.
+        pub retakes_blocking: u64,
+        /// Times that the P was retaken from a goroutine that computed, or blocked its thread outside a
+        /// blocking section.
+        pub retakes_hogs: u64,
+        /// Of [`retakes_hogs`](PMetrics::retakes_hogs), those for goroutines whose timer was due, or for
+        /// which the poller had completions: these do not wait until a goroutine has computed for 10 ms.
+        pub retakes_due: u64,
+        /// Times that a goroutine yielded in a call into the runtime, because it had run for 10 ms
+        /// without parking while others waited; for less if a timer was due or the poller had completions.
+        pub preemptions: u64,
+        /// Times that the P was handed to another thread.
+        pub handoffs: u64,
+        /// Operations cancelled because their deadline passed.
+        pub io_timeouts: u64,
+        /// `io_uring_enter` calls; with epoll, calls of `epoll_wait`.
+        pub ring_enters: u64,
+        /// Operations submitted; with epoll, operations for which a goroutine had to park.
+        pub ring_submitted: u64,
+        /// Operations completed. (tokio: `io_driver_ready_count`)
+        pub ring_completed: u64,
+        /// Times that the completion queue was read and was not empty; with epoll, times that
+        /// descriptors were ready and operations completed.
+        pub ring_batches: u64,
+        /// The number of completions in each such batch.
+        pub ring_batch_sizes: Histogram,
+        /// The number of operations submitted by each `io_uring_enter` that submitted any.
+        pub ring_submit_sizes: Histogram,
+        /// The CPU time of goroutines here, each up to its last switch, with
+        /// [`cpu_accounting`](crate::Builder::cpu_accounting); else 0.
+        pub cpu_time: Duration,
+        /// How long goroutines ran at a time, in nanoseconds, with
+        /// [`cpu_accounting`](crate::Builder::cpu_accounting). (tokio-metrics: `poll_time_histogram`)
+        pub run_slices: Histogram,
+        /// Nanoseconds between two checks of the ring while the P was busy and operations were in
+        /// flight: how long a completion may have waited. A sample.
+        pub poll_gaps: Histogram,
+        /// Nanoseconds that goroutines spent runnable before they ran. A sample. (Go:
+        /// `/sched/latencies`)
+        pub queue_delays: Histogram,
 
-    /// Goroutines now in the local queue, including runnext. (tokio: `local_queue_depth`)
-    pub queue_depth: u64,
-    /// Operations now in flight.
-    pub ring_inflight: u64,
-    /// Of those, the ones that stay armed without a waiting goroutine: multishot polls of
-    /// connections that are read often.
-    pub ring_armed: u64,
-    /// Timers now armed, including stale ones, whose goroutine was woken before they expired.
-    pub timers: u64,
-    /// Free stacks now in the P's cache.
-    pub stacks_cached: u64,
+        /// Goroutines now in the local queue, including runnext. (tokio: `local_queue_depth`)
+        pub queue_depth: u64,
+        /// Operations now in flight.
+        pub ring_inflight: u64,
+        /// Of those, the ones that stay armed without a waiting goroutine: multishot polls of
+        /// connections that are read often.
+        pub ring_armed: u64,
+        /// Timers now armed, including stale ones, whose goroutine was woken before they expired.
+        pub timers: u64,
+        /// Free stacks now in the P's cache.
+        pub stacks_cached: u64,
+    }
 }
 
 impl PMetrics {
@@ -453,57 +418,6 @@ impl PMetrics {
         }
     }
 }
-
-add_fields!(PMetrics {
-    dispatches,
-    runnext_dispatches,
-    spawned,
-    started,
-    finished,
-    parks,
-    idles,
-    idle_time,
-    wakes,
-    wakes_received,
-    wakes_useless,
-    overflows,
-    steals,
-    stolen,
-    steal_failures,
-    remote_searches,
-    remote_probes,
-    gate_denials,
-    surplus_pushes,
-    stolen_started,
-    home_wakes,
-    pulled,
-    rehomes,
-    runs_home,
-    runs_away,
-    wakes_remote,
-    blocking_sections,
-    retakes_blocking,
-    retakes_hogs,
-    retakes_due,
-    preemptions,
-    handoffs,
-    io_timeouts,
-    ring_enters,
-    ring_submitted,
-    ring_completed,
-    ring_batches,
-    ring_batch_sizes,
-    ring_submit_sizes,
-    cpu_time,
-    run_slices,
-    poll_gaps,
-    queue_delays,
-    queue_depth,
-    ring_inflight,
-    ring_armed,
-    timers,
-    stacks_cached
-});
 
 /// The counters of a NUMA node of a runtime.
 ///

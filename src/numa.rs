@@ -7,9 +7,10 @@
 
 use std::fmt;
 
+use windlass_ground::placed::Placed;
+
 use crate::sched::types::current;
 use crate::sys::{affinity, numa};
-use crate::util::placed::Placed;
 
 /// One value for each NUMA node, on pages of that node.
 ///

@@ -6,6 +6,11 @@ use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use windlass_ground::padded::Padded;
+use windlass_ground::placed::Placed;
+use windlass_ground::run_on_node;
+use windlass_ground::stack::{self, Stack, StackPool};
+use windlass_ground::usable_cpus::{UsableCpus, Wanted};
 use windlass_topology::placement::PlannedP;
 use windlass_topology::{Level, Plan, Source, Topology};
 
@@ -21,17 +26,16 @@ use crate::debug::{deadlock, env, live, panics, schedtrace, shutdown, sigquit, s
 use crate::g::details::Details;
 use crate::g::header;
 use crate::g::slab::DepotId;
-use crate::g::stack::{self, Stack, StackPool};
+use crate::lock::rank;
 #[cfg(feature = "sim")]
 use crate::loom::native::LazyLock;
-use crate::loom::native::atomic::AtomicUsize;
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
 use crate::netpoll::choose::{self, Choice};
 use crate::netpoll::poller::Poller;
 use crate::sched::monitor::stack_overflow;
 use crate::sched::numa::remote_peers::RemotePeers;
-use crate::sched::numa::run_on_node;
 use crate::sched::proc::{run, spare, threads as threads_of_ms};
 use crate::sched::queue::global::NodeQueue;
 use crate::sched::queue::idle::IdleSet;
@@ -39,7 +43,6 @@ use crate::sched::types::current;
 use crate::sched::types::debug_hooks::{Check, DebugHooks, OnStall, Print};
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
-use crate::sched::types::place::UsableCpus;
 #[cfg(feature = "sim")]
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::steal_levels::StealLevel;
@@ -57,8 +60,6 @@ use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::{self, JoinHandle};
 use crate::util::chaos;
 use crate::util::fmt_as::debug_fields;
-use crate::util::padded::Padded;
-use crate::util::placed::Placed;
 
 /// How many times `set_processors` retries to stop the world.
 const STOP_TRIES: u32 = 7;
@@ -498,7 +499,13 @@ impl Builder {
         self.read_environment();
         chaos::begin();
         let chosen = self.config.processors.or_else(processors_from_env);
-        let place = UsableCpus::new(&self.config, chosen.is_none())?;
+        let wanted = Wanted {
+            topology: self.config.topology.clone(),
+            pin: self.config.pin,
+            nodes: self.config.nodes.clone(),
+            grows: self.config.max_processors.is_none(),
+        };
+        let place = UsableCpus::new(wanted, chosen.is_none())?;
         let n_ps = chosen.unwrap_or_else(|| place.default_processors(&place.topology));
         // Fail before anything is created.
         place.check(n_ps)?;
@@ -601,7 +608,7 @@ fn make_sched(config: Config, place: UsableCpus, max: usize) -> io::Result<Arc<S
             ps: planned.ps[0]..planned.ps[planned.ps.len() - 1] + 1,
             queue: Padded(NodeQueue::new()),
             idle: Padded(IdleSet::new(node_idx, planned.ps.len())),
-            stacks: StackPool::new(node_idx, memory, guard, plan.nodes.len()),
+            stacks: StackPool::new(rank::STACKS, node_idx, memory, guard, plan.nodes.len()),
             remote_peers: remote_peers_of(topology, &plan, node_idx),
             n_live: AtomicUsize::new(0),
         };
@@ -989,7 +996,7 @@ impl Runtime {
             stopped?;
             resize::resize(sched, n)?;
             let is_default = &sched.place.is_default;
-            is_default.store(false, crate::loom::Ordering::Relaxed);
+            is_default.store(false, Ordering::Relaxed);
             Ok(())
         };
         let mut n_tries = 0;
@@ -1033,7 +1040,7 @@ impl Drop for Runtime {
         }
         // No run is under way, so no M exists. From here on handles refuse to spawn.
         sched.set_phase(Phase::Ended);
-        while sched.n_entering.load(crate::loom::Ordering::SeqCst) != 0 {
+        while sched.n_entering.load(Ordering::SeqCst) != 0 {
             crate::loom::spin_loop();
         }
         for node in &sched.nodes {
@@ -1041,7 +1048,7 @@ impl Drop for Runtime {
                 spawn::abandon(g);
                 // `Handle::spawn` queued it before the first run. It counts as ended now.
                 let n_foreign = &sched.n_foreign;
-                n_foreign.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                n_foreign.fetch_sub(1, Ordering::SeqCst);
             }
         }
         for p in &sched.ps {
@@ -1117,21 +1124,12 @@ fn run_to_end(
         .iter()
         .for_each(|p| p.local.pace.set_now_ns(now_ns));
     // Count M0 before sysmon runs, which starts threads up to the limit.
-    let m0 = Box::new(M::new(
-        sched.next_m.fetch_add(1, crate::loom::Ordering::Relaxed),
-        &raw const **sched,
-    ));
-    let m0_ptr: *const M = &raw const *m0;
-    {
-        sched.n_ms.fetch_add(1, crate::loom::Ordering::Relaxed);
-        sched.ms.lock().all.push(m0);
-    }
+    let m0 = threads_of_ms::list_m(sched, sched.next_m.fetch_add(1, Ordering::Relaxed));
     // Take the first P before sysmon runs, which hands off all the others. Not earlier: until the
     // phase is Running, another thread may change which Ps are in use.
     let first = first_in_use();
-    first
-        .owner
-        .store(m0_ptr.cast_mut(), crate::loom::Ordering::Release);
+    let owner = std::ptr::from_ref(m0).cast_mut();
+    first.owner.store(owner, Ordering::Release);
     let sysmon = {
         let sched = Arc::clone(sched);
         crate::loom::thread::Builder::new()
@@ -1150,8 +1148,6 @@ fn run_to_end(
             return Err(format!("cannot start the runtime's monitor thread: {e}"));
         }
     };
-    // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
-    let m0 = unsafe { &*m0_ptr };
     spare::take_p(m0, first);
     spawn_main(sched, m0, main, stack, site);
     run::m_loop(m0);
@@ -1227,21 +1223,14 @@ pub(crate) fn run_simulated(
     };
     let alt_stack = AltStack::install().ok();
     let entered = sim.bubble.enter();
-    sched
-        .met_outside
-        .store(false, crate::loom::Ordering::Relaxed);
+    sched.met_outside.store(false, Ordering::Relaxed);
     sched.set_phase(Phase::Running);
     p.begin_simulation(clock::now_ns());
-    let m0 = Box::new(M::new(1, &raw const **sched));
+    let m0 = threads_of_ms::list_m(sched, 1);
     m0.simulation.set(sim);
     if sim.recording.is_some() {
         sched.start_tracing();
     }
-    let m0_ptr: *const M = &raw const *m0;
-    sched.n_ms.fetch_add(1, crate::loom::Ordering::Relaxed);
-    sched.ms.lock().all.push(m0);
-    // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
-    let m0 = unsafe { &*m0_ptr };
     spare::take_p(m0, p);
     spawn_main(sched, m0, main, stack, site);
     run::m_loop(m0);
@@ -1268,13 +1257,12 @@ fn end_ms(sched: &Sched) {
     ms.spare.clear();
     ms.retired.clear();
     ms.all.clear();
-    sched.n_ms.store(0, crate::loom::Ordering::Relaxed);
-    sched.n_retired.store(0, crate::loom::Ordering::Relaxed);
+    sched.n_ms.store(0, Ordering::Relaxed);
+    sched.n_retired.store(0, Ordering::Relaxed);
     for p in &sched.ps {
         // A locked thread may have ended inside a blocking section.
-        p.syscall.store(0, crate::loom::Ordering::Relaxed);
-        p.owner
-            .store(std::ptr::null_mut(), crate::loom::Ordering::Release);
+        p.syscall.store(0, Ordering::Relaxed);
+        p.owner.store(std::ptr::null_mut(), Ordering::Release);
     }
     resize::end_all_leaving(sched);
 }
@@ -1293,28 +1281,11 @@ fn spawn_main<F: FnOnce()>(
     stack: Stack,
     site: &'static Location<'static>,
 ) {
-    let p = m0.p();
-    let node = sched.node_of(p);
-    let g = p
-        .local
-        .caches
-        .take_slot(header::class_of::<F, ()>(), node.depot);
-    header::init(
-        g,
-        f,
-        header::Spawn {
-            id: p.local.caches.next_id(),
-            parent: 0,
-            details: Some(Box::new(Details::new(Some("main".into()), None))),
-            site,
-            stack_bytes: main_stack_bytes(sched),
-            home: p.node_idx,
-            is_bound: false,
-            sched: std::ptr::from_ref(sched).cast_mut().cast(),
-            refs: 1,
-        },
-    );
-    p.stats.spawned.add(1);
+    let options = Options {
+        details: Some(Box::new(Details::new(Some("main".into()), None))),
+        stack_bytes: Some(main_stack_bytes(sched)),
+    };
+    let g = spawn::make_here(m0, f, options, site, 1);
     spawn::begin_on(m0, g, stack);
     g.status.set_runnable();
     m0.handed_work.post(g);
@@ -1762,7 +1733,7 @@ impl Handle {
     /// ```
     #[inline(never)]
     pub fn leaks(&self) -> io::Result<Leaks> {
-        leaks::find(&self.sched, crate::g::stack::pointer())
+        leaks::find(&self.sched, windlass_ground::cpu::stack_pointer())
     }
 }
 

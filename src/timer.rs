@@ -1,5 +1,4 @@
-//! The timers of one P, under a short lock: a 4-ary min-heap by time of those that are due soon, and
-//! unsorted buckets of the others ([`later`]). If there are few, all are in the heap.
+//! The timers of one P: a [`TimerQueue`] under a short lock.
 //!
 //! A timer is an entry `(when, G, wait)`. It names one wait of one goroutine, so it needs no
 //! allocation and no removal. If the goroutine wakes for another reason, its entry stays where it is
@@ -10,23 +9,24 @@
 //! This module schedules nothing: [`Timers::expire`] takes the wake tokens and returns the Gs that
 //! are now runnable, and the waits whose operation must be cancelled.
 
-mod entry;
-mod later;
-
 use std::ops::Range;
+
+use windlass_ground::timer_queue::{Entry, TimerQueue};
 
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, Status, WaitId};
-use crate::lock::{Lock, Rank};
+use crate::lock::{Lock, rank};
 use crate::loom::native::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sys::clock::{self, NEVER};
-use crate::util::placed::PageVec;
-use entry::Entry;
-use later::Later;
+use crate::sys::clock::NEVER;
 
-/// Up to this length the heap takes every entry, whenever it is due.
-const HEAP_ENTRIES: usize = 256;
+/// A wait that ends by time.
+type Wait = (GRef, WaitId);
+
+/// Whether the wait has ended for another reason.
+fn is_stale(&(g, wait): &Wait) -> bool {
+    Status::wait_of(g.status.load()) != Some(wait)
+}
 
 /// The result of [`Timers::expire`].
 #[derive(Debug, Default)]
@@ -39,12 +39,12 @@ pub(crate) struct Expired {
 
 /// Timers that move from one P to another.
 #[derive(Debug)]
-pub(crate) struct Moved(Vec<Entry>);
+pub(crate) struct Moved(Vec<Entry<Wait>>);
 
 /// The timers of a P.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    entries: Lock<Entries>,
+    entries: Lock<TimerQueue<Wait>>,
     /// When the earliest entry is due, `NEVER` for none. Read without the lock.
     /// Ordering: release and acquire with the re-check before a P goes idle. A stealing P that
     /// reads an old value runs the timers a moment later.
@@ -56,12 +56,8 @@ pub(crate) struct Timers {
 impl Timers {
     /// Creates timers of which there are none yet. Their memory is on `node`, if one is given.
     pub(crate) fn new(node: Option<u32>) -> Timers {
-        let entries = Entries {
-            heap: PageVec::new(node),
-            later: Later::new(node),
-        };
         Timers {
-            entries: Lock::new(Rank::Timers, entries),
+            entries: Lock::new(rank::TIMERS, TimerQueue::new(node)),
             next_ns: AtomicU64::new(NEVER),
             n_stale: AtomicUsize::new(0),
         }
@@ -80,7 +76,10 @@ impl Timers {
         if n_stale > 64 && n_stale > entries.len() / 4 {
             self.purge(&mut entries);
         }
-        entries.add(Entry { when_ns, g, wait });
+        entries.add(Entry {
+            when_ns,
+            value: (g, wait),
+        });
         // Ordering: relaxed, as it is written under the lock only.
         if when_ns < self.next_ns.load(Ordering::Relaxed) {
             self.next_ns.store(when_ns, Ordering::Release);
@@ -98,20 +97,16 @@ impl Timers {
         let mut expired = Expired::default();
         let mut entries = self.entries.lock();
         entries.advance(now_ns);
-        while entries.heap.first().is_some_and(|e| e.when_ns <= now_ns) {
-            let e = pop(&mut entries.heap);
-            for next in entries.heap.iter().take(5) {
-                // One of these is the next.
-                next.g.prefetch_status();
-            }
-            let status = e.g.status.load();
-            if Status::wait_of(status) != Some(e.wait) {
+        while let Some((g, wait)) = entries.pop_due(now_ns) {
+            entries.next_ones().for_each(|(g, _)| g.prefetch_status());
+            let status = g.status.load();
+            if Status::wait_of(status) != Some(wait) {
                 let n = self.n_stale.load(Ordering::Relaxed);
                 self.n_stale.store(n.saturating_sub(1), Ordering::Relaxed);
             } else if status.reason() == Reason::Io {
-                expired.cancel.push((e.g, e.wait));
-            } else if e.g.status.wake(e.wait) {
-                expired.ready.push(e.g);
+                expired.cancel.push((g, wait));
+            } else if g.status.wake(wait) {
+                expired.ready.push(g);
             }
         }
         self.publish(&entries);
@@ -123,16 +118,13 @@ impl Timers {
         let mut entries = self.entries.lock();
         self.n_stale.store(0, Ordering::Relaxed);
         self.next_ns.store(NEVER, Ordering::Release);
-        let moved = entries.heap.iter().chain(entries.later.iter());
-        let moved = Moved(moved.copied().collect());
-        entries.retain(|_| false);
-        moved
+        Moved(entries.take_all())
     }
 
     /// Adds the entries of another P.
     pub(crate) fn adopt(&self, moved: Moved) {
         let mut entries = self.entries.lock();
-        let live = moved.0.into_iter().filter(|e| !e.is_stale());
+        let live = moved.0.into_iter().filter(|e| !is_stale(&e.value));
         live.for_each(|e| entries.add(e));
         self.publish(&entries);
     }
@@ -145,8 +137,7 @@ impl Timers {
     /// Passes the waits that end by time to `f`.
     pub(crate) fn for_each(&self, mut f: impl FnMut(GRef, WaitId)) {
         let entries = self.entries.lock();
-        let all = entries.heap.iter().chain(entries.later.iter());
-        all.for_each(|e| f(e.g, e.wait));
+        entries.iter().for_each(|e| f(e.value.0, e.value.1));
     }
 
     /// Returns the number of entries, including stale ones.
@@ -156,109 +147,18 @@ impl Timers {
 
     /// Returns the address ranges of the entries' pages.
     pub(crate) fn spans(&self) -> Vec<Range<usize>> {
-        let entries = self.entries.lock();
-        let heap = std::iter::once(entries.heap.span());
-        heap.chain(entries.later.spans()).collect()
+        self.entries.lock().spans().collect()
     }
 
-    fn purge(&self, entries: &mut Entries) {
-        entries.retain(|e| !e.is_stale());
+    fn purge(&self, entries: &mut TimerQueue<Wait>) {
+        entries.retain(|wait| !is_stale(wait));
         self.n_stale.store(0, Ordering::Relaxed);
         self.publish(entries);
     }
 
     #[inline]
-    fn publish(&self, entries: &Entries) {
+    fn publish(&self, entries: &TimerQueue<Wait>) {
         self.next_ns.store(entries.first_ns(), Ordering::Release);
-    }
-}
-
-/// All entries of a P.
-#[derive(Debug)]
-struct Entries {
-    heap: PageVec<Entry>,
-    later: Later,
-}
-
-impl Entries {
-    fn len(&self) -> usize {
-        self.heap.len() + self.later.len()
-    }
-
-    /// When the earliest entry is due, `NEVER` for none.
-    #[inline]
-    fn first_ns(&self) -> u64 {
-        let heap = self.heap.first().map_or(NEVER, |e| e.when_ns);
-        heap.min(self.later.first_ns())
-    }
-
-    #[inline]
-    fn add(&mut self, entry: Entry) {
-        if self.heap.len() < HEAP_ENTRIES {
-            return push(&mut self.heap, entry);
-        }
-        if self.later.len() == 0 {
-            self.later.advance(clock::now_ns(), |_| {});
-        }
-        if let Err(entry) = self.later.add(entry) {
-            push(&mut self.heap, entry);
-        }
-    }
-
-    /// Brings what is due at `now_ns`, or soon after it, into the heap.
-    #[inline]
-    fn advance(&mut self, now_ns: u64) {
-        let heap = &mut self.heap;
-        self.later.advance(now_ns, |entry| push(heap, entry));
-    }
-
-    fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
-        self.heap.retain(&keep);
-        rebuild(&mut self.heap);
-        self.later.retain(&keep);
-    }
-}
-
-fn push(heap: &mut PageVec<Entry>, entry: Entry) {
-    heap.push(entry);
-    let last = heap.len() - 1;
-    sift_up(heap, last);
-}
-
-fn sift_up(heap: &mut [Entry], mut i: usize) {
-    while i > 0 {
-        let parent = (i - 1) / 4;
-        if heap[parent].when_ns <= heap[i].when_ns {
-            break;
-        }
-        heap.swap(parent, i);
-        i = parent;
-    }
-}
-
-fn sift_down(heap: &mut [Entry], mut i: usize) {
-    loop {
-        let children = (4 * i + 1)..(4 * i + 5).min(heap.len());
-        let Some(least) = children.min_by_key(|&c| heap[c].when_ns) else {
-            break;
-        };
-        if heap[i].when_ns <= heap[least].when_ns {
-            break;
-        }
-        heap.swap(i, least);
-        i = least;
-    }
-}
-
-fn pop(heap: &mut PageVec<Entry>) -> Entry {
-    let entry = heap.swap_remove(0);
-    sift_down(heap, 0);
-    entry
-}
-
-fn rebuild(heap: &mut [Entry]) {
-    for i in (0..heap.len().div_ceil(4)).rev() {
-        sift_down(heap, i);
     }
 }
 
@@ -266,7 +166,8 @@ fn rebuild(heap: &mut [Entry]) {
 mod tests {
     use super::*;
     use crate::g::slab;
-    use crate::util::random::Random;
+    use crate::sys::clock;
+    use windlass_ground::random::Random;
 
     fn waiting_g(reason: Reason) -> (GRef, WaitId) {
         let mut g = None;

@@ -18,7 +18,7 @@ mod uring;
 /// The rows of imports: a module imports from the rows above its own (lower in the
 /// building), and on its own row from its left.
 const ROWS: [&[&str]; 8] = [
-    &["target", "race", "bubble", "sys", "loom"],
+    &["target", "race", "bubble", "sys", "loom", "local_values"],
     &["config", "util", "lock"],
     &["g"],
     &["timer", "netpoll"],
@@ -36,6 +36,7 @@ const ROWS: [&[&str]; 8] = [
 const IN_ORDER: &[&str] = &[
     "src",
     "crates/explorer/src",
+    "crates/ground/src",
     "crates/leaks/src",
     "crates/sys/src",
     "crates/trace/src",
@@ -48,7 +49,6 @@ const RING: (&str, &[&str]) = (
     &[
         "simulation",
         "stop_requests",
-        "offload_pool",
         "debug_hooks",
         "p",
         "m",
@@ -68,6 +68,7 @@ const LIBRARIES: &[&str] = &[
     "crates/macros/src",
     "crates/unwind/src",
     "crates/explorer/src",
+    "crates/ground/src",
     "crates/leaks/src",
     "crates/sys/src",
     "crates/trace/src",
@@ -100,7 +101,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("core_affinity", &["crates/sys/src/affinity.rs"]),
     ("framehop", &["crates/unwind/src/walk.rs"]),
     ("backtrace", &["crates/unwind/src/walk.rs"]),
-    ("crossbeam_deque", &["src/sched/types/offload_pool.rs"]),
+    ("crossbeam_deque", &["crates/ground/src/offload_pool.rs"]),
     ("signal_hook", &["src/signal.rs"]),
     (
         "socket2",
@@ -109,6 +110,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "crates/console/src/listen.rs",
             // The options of simulated sockets are those of their descriptors.
             "crates/world/src/net/calls.rs",
+            "crates/world/src/net/descriptors.rs",
             "crates/world/src/net/network.rs",
             "crates/world/src/net/ports.rs",
             "src/poll/fd.rs",
@@ -133,7 +135,7 @@ const DOORS: &[(&str, &[&str])] = &[
         "thread_local!",
         &[
             "src/sched/types/current.rs",
-            "src/lock.rs",
+            "crates/ground/src/lock.rs",
             // In which simulation it is.
             "crates/world/src/inside.rs",
             // Which of a schedule's threads this is.
@@ -155,7 +157,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Items of `std` that may be named outside src/loom: nothing that another thread may wait for or
+/// Items of `std` that may be named outside crates/ground/src/loom: nothing that another thread may wait for or
 /// see half done. The rest has its twins there, for loom and for the explorer.
 const STD: &[(&str, &[&str])] = &[
     (
@@ -667,7 +669,11 @@ fn names_in_lists_are_found() {
 #[test]
 fn atomics_locks_and_threads_come_by_the_door_that_loom_and_the_explorer_replace() {
     // The interfaces of the kernel and of the sanitizer lie below the door, and the explorer is one of its sides.
-    let below = ["src/loom/", "crates/sys/src/", "crates/explorer/src/"];
+    let below = [
+        "crates/ground/src/loom/",
+        "crates/sys/src/",
+        "crates/explorer/src/",
+    ];
     let mut faults = Vec::new();
     for source in sources(IN_ORDER)
         .iter()
@@ -1027,15 +1033,16 @@ fn the_mechanisms_name_items_of_their_files() {
 
 /// Where the constants lie that steer the runtime.
 const STEERED: &[&str] = &[
+    "crates/ground/src/offload_pool.rs",
+    "crates/ground/src/raw_lock.rs",
+    "crates/ground/src/stack.rs",
+    "crates/ground/src/timer_queue",
     "src/config.rs",
-    "src/g/stack.rs",
-    "src/lock.rs",
     "src/netpoll/",
     "src/poll/",
     "src/sched/",
     "src/sync/raw_mutex.rs",
     "src/sync/waitq.rs",
-    "src/timer",
     "src/util/ladder.rs",
 ];
 
@@ -1066,7 +1073,6 @@ const WORDS: &[&str] = &[
     "BUCKETS",
     "COLOUR_BYTES",
     "CONTENDED",
-    "CONTROL_WORDS",
     "ELSEWHERE",
     "ENTER_GETEVENTS",
     "ENTER_EXT_ARG",
@@ -1095,7 +1101,6 @@ const WORDS: &[&str] = &[
     "QUEUED",
     "READS",
     "READY",
-    "SCM_PIDFD",
     "SLEEPING",
     "STARVING",
     "STRIDE",
@@ -1115,7 +1120,7 @@ const WORDS: &[&str] = &[
 /// The constants that steer the runtime, by file and name, with their values.
 fn steering_constants() -> BTreeMap<(String, String), String> {
     let mut found = BTreeMap::new();
-    for source in sources(&["src"]) {
+    for source in sources(&["src", "crates/ground/src"]) {
         let is_steered = STEERED.iter().any(|start| source.path.starts_with(start));
         let is_test = source.path.contains("tests.rs");
         if !is_steered || is_test || NOT_STEERED.contains(&&*source.path) {

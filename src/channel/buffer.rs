@@ -126,7 +126,7 @@ impl<T> Buffer<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::util::random::Random;
+    use windlass_ground::random::Random;
 
     /// Performs the same random steps on a buffer and on a plain queue.
     fn agrees(mut buffer: Buffer<Box<u32>>, limit: usize) {

@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
+use windlass_ground::std_traits::{fd_traits, from_raw_fd, write_by_reference};
+
 use super::file_times::FileTimes;
 use super::kind::Kind;
 use super::memory::Handle;
@@ -18,7 +20,6 @@ use crate::poll::ready::look_for;
 use crate::sched::wait::offload::offload_long;
 use crate::sys::clock::{self, NEVER};
 use crate::time::{Instant, SystemTime};
-use crate::util::std_traits::{fd_traits, from_raw_fd, write_by_reference};
 
 /// An open file: `std::fs::File`, whose calls wait by parking the goroutine.
 ///

@@ -37,14 +37,10 @@ const MASKED: u32 = 2;
 /// Whether waits in a scope must end. See the table above.
 ///
 /// Ordering: sequentially consistent against the status word.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CancelFlag(AtomicU32);
 
 impl CancelFlag {
-    pub(crate) fn new() -> CancelFlag {
-        CancelFlag(AtomicU32::new(0))
-    }
-
     /// Whether a canceller has set the flag. The waiter asks this after it has published its wait.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
@@ -86,7 +82,7 @@ impl CancelFlag {
 }
 
 /// A context's scope, on the stack of the call that made the context current. It does not move.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CancelScope {
     outer: Cell<*const CancelScope>,
     /// The deadline of its context.
@@ -133,18 +129,11 @@ impl CancelScope {
     /// at the latest.
     pub(crate) fn new(who: Option<GRef>, deadline_ns: u64) -> CancelScope {
         CancelScope {
-            outer: Cell::new(ptr::null()),
             deadline_ns: Cell::new(deadline_ns),
-            word: CancelFlag::new(),
-            is_shield: false,
-            was_late: Cell::new(false),
             who,
-            source: Cell::new(None),
-            queued: Cell::new(false),
-            prev: Cell::new(ptr::null()),
-            next: Cell::new(ptr::null()),
             #[cfg(explore)]
             alive: Cell::new(ALIVE),
+            ..CancelScope::default()
         }
     }
 
@@ -423,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_shield_counts_that_is_entered_before_the_wait() {
-        let (status, word) = (Status::running(), CancelFlag::new());
+        let (status, word) = (Status::running(), CancelFlag::default());
         word.set();
         let wait = word.wait_to_cancel(|| {
             word.mask();
@@ -437,7 +426,7 @@ mod tests {
     fn a_masked_word_lets_waits_be() {
         let status = Status::running();
         let wait = sleeps(&status);
-        let word = CancelFlag::new();
+        let word = CancelFlag::default();
         word.mask();
         word.set();
         assert!(word.wait_to_cancel(|| status.load()).is_none());

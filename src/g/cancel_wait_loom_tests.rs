@@ -16,7 +16,7 @@ fn model() -> Arc<Model> {
     let status = Status::running();
     Arc::new(Model {
         status,
-        word: CancelFlag::new(),
+        word: CancelFlag::default(),
         n_queued: AtomicU32::new(0),
     })
 }
@@ -117,7 +117,7 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
         let m = Arc::new(Parking {
             status,
             token: Token::new(),
-            word: CancelFlag::new(),
+            word: CancelFlag::default(),
             frame: UnsafeCell::new(0),
         });
         let unparker = {

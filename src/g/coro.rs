@@ -2,14 +2,15 @@
 //! out of it with a word that says why.
 #![allow(unsafe_code)]
 
+use std::borrow::Borrow;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use corosensei::{CoroutineResult, Yielder};
+use windlass_ground::stack::Stack;
 
-use super::stack::Stack;
 use crate::race::Fiber;
 use crate::util::fmt_as::fmt_as;
 
@@ -49,45 +50,34 @@ pub(crate) type Resume = usize;
 /// The yielder through which a goroutine switches out.
 pub(crate) type Out = Yielder<Resume, Switch>;
 
+/// A goroutine's own stack, or one that its owner takes back after a call.
+pub(crate) struct OnStack<S>(S);
+
 // SAFETY:
 // - `base` is the 16-byte aligned top, `limit` the bottom of one arena slot.
-// - the slot has a guard page at its bottom and more than MIN_STACK_SIZE above it (g::stack).
-unsafe impl corosensei::stack::Stack for Stack {
+// - the slot has a guard page at its bottom and more than MIN_STACK_SIZE above it (windlass-ground's `stack`).
+unsafe impl<S: Borrow<Stack>> corosensei::stack::Stack for OnStack<S> {
     #[inline]
     fn base(&self) -> NonZeroUsize {
-        self.top()
+        self.0.borrow().top()
     }
 
     #[inline]
     fn limit(&self) -> NonZeroUsize {
-        self.bottom()
+        self.0.borrow().bottom()
     }
 }
 
 /// Calls `f`, which must not unwind, on `stack`. The goroutine may switch out meanwhile, and is resumed
 /// there: a switch saves the stack pointer, whatever stack it points to.
 pub(crate) fn on_stack<T>(stack: &Stack, f: impl FnOnce() -> T) -> T {
-    corosensei::on_stack(Borrowed(stack), f)
-}
-
-/// A stack that its owner takes back after a call.
-struct Borrowed<'a>(&'a Stack);
-
-// SAFETY: as for `Stack`.
-unsafe impl corosensei::stack::Stack for Borrowed<'_> {
-    fn base(&self) -> NonZeroUsize {
-        self.0.top()
-    }
-
-    fn limit(&self) -> NonZeroUsize {
-        self.0.bottom()
-    }
+    corosensei::on_stack(OnStack(stack), f)
 }
 
 /// corosensei's type for a goroutine. rustc compiles a method of it in the codegen unit of the type's
 /// module, with `Coroutine::resume`: the M's loop (`sched::proc::run`) is one, so that LLVM inlines
 /// `resume` there. Elsewhere that would depend on the sizes of all codegen units.
-pub(crate) type Coroutine = corosensei::Coroutine<Resume, Switch, (), Stack>;
+pub(crate) type Coroutine = corosensei::Coroutine<Resume, Switch, (), OnStack<Stack>>;
 
 /// A goroutine's stack with its saved registers.
 pub(crate) struct Coro(Coroutine);
@@ -98,7 +88,7 @@ impl Coro {
     /// Makes a coroutine that will run `f` on `stack`. `f` must not unwind.
     #[inline]
     pub(crate) fn new<F: FnOnce(&Out, Resume) + 'static>(stack: Stack, f: F) -> Coro {
-        Coro(Coroutine::with_stack(stack, f))
+        Coro(Coroutine::with_stack(OnStack(stack), f))
     }
 
     /// Runs it, on its fiber, until it switches out (`Some`) or returns (`None`).
@@ -135,7 +125,7 @@ impl Coro {
     #[inline]
     pub(crate) fn into_stack(self) -> Stack {
         debug_assert!(self.0.done());
-        self.0.into_stack()
+        self.0.into_stack().0
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! The G points at it, so that a goroutine with neither pays for a null pointer.
 
+use windlass_ground::counter::Counter;
+use windlass_ground::padded::Padded;
+
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::loom::native::{Arc, OnceLock};
-use crate::util::counter::Counter;
-use crate::util::padded::Padded;
 
 /// The name and the label of a goroutine. Other threads read them while they hold a reference to the goroutine.
 #[derive(Debug)]

@@ -24,10 +24,12 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 
+use windlass_ground::cpu::{LINE_BYTES, prefetch, prefetch_bytes};
+use windlass_ground::stack;
+
 use super::coro::{Coro, Out};
 use super::details::{Details, Label};
 use super::goroutine_locals::GoroutineLocals;
-use super::stack;
 use super::status::{Status, Token};
 #[cfg(feature = "sim")]
 use crate::bubble;
@@ -35,7 +37,6 @@ use crate::loom::native::Arc;
 use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::race::{self, Fiber};
 use crate::sys::signal;
-use crate::util::prefetch::{LINE_BYTES, prefetch, prefetch_bytes};
 
 /// Where a debugger finds the parts of a goroutine: see `slab::Registry`.
 pub(crate) const DEBUG_OFFSETS: [u16; 14] = [
@@ -89,7 +90,7 @@ pub(crate) struct Vtable {
 
 /// The target of `Header::out` in two cases: the goroutine has locked an M (`LockOSThread`), in which it lies
 /// then, or runs on a stack besides its own, and it lies in the [`ExtraStack`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OutLink {
     /// The way back to the M: what the goroutine switches out by.
     out: Cell<*const Out>,
@@ -125,16 +126,6 @@ impl OffStack {
     }
 }
 
-impl OutLink {
-    pub(crate) fn new() -> OutLink {
-        OutLink {
-            out: Cell::new(std::ptr::null()),
-            m: Cell::new(std::ptr::null()),
-            extra: Cell::new(std::ptr::null()),
-        }
-    }
-}
-
 /// A stack on which a goroutine goes on when its own has little room left (`sched::wait::fork`). Lies
 /// in the frame of the call that goes on there.
 #[derive(Debug)]
@@ -150,7 +141,7 @@ impl ExtraStack {
         ExtraStack {
             span,
             outer: Cell::new(std::ptr::null()),
-            link: OutLink::new(),
+            link: OutLink::default(),
         }
     }
 }

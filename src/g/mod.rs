@@ -18,7 +18,6 @@
 //! a future has one for each poll (`header::Steps`). `status` defines
 //! which thread may access what; `coro` is the only module that switches stacks.
 
-pub(crate) mod stack;
 pub(crate) mod coro;
 pub(crate) mod status;
 pub(crate) mod goroutine_locals;

@@ -9,13 +9,14 @@
 
 use std::ptr::NonNull;
 
+use windlass_ground::padded::Padded;
+
 use super::header::{DEBUG_OFFSETS, GRef, Header, SLOT_BYTES};
 use super::list::GList;
-use crate::lock::{Lock, Rank};
+use crate::lock::{Lock, rank};
 use crate::loom::native::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::{const_fn, oracle};
 use crate::sys::{mmap, numa};
-use crate::util::padded::Padded;
 
 /// The number of depots for nodes. A node with a higher number uses the depot of its number modulo this.
 const MAX_NODES: usize = 64;
@@ -109,7 +110,7 @@ type Depots = [Padded<Lock<Depot>>; MAX_NODES + 1];
 const_fn! {
     const fn depot() -> Padded<Lock<Depot>> {
         Padded(Lock::new(
-            Rank::Slab,
+            rank::SLAB,
             Depot {
                 free: [const { GList::new() }; SLOT_BYTES.len()],
                 open: [None; SLOT_BYTES.len()],

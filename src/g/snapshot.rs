@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use windlass_ground::cpu;
+
 use super::coro::Registers;
 use super::header::GRef;
 use super::status::Reason;
@@ -11,50 +13,6 @@ use crate::loom::Ordering;
 
 /// The most bytes copied from a stack: its innermost frames.
 const MAX_BYTES: usize = 64 * 1024;
-
-/// Reads a word of a stack.
-///
-/// Other threads may be writing to parts that a frame has lent them. Words of the runtime (`completion`) are
-/// atomic, and so is this load, as every aligned one of the CPU. Of a buffer or a result any value
-/// will do. The words by which a stack is walked were written before the goroutine switched out.
-///
-/// In assembly, which sanitizers do not check: AddressSanitizer lays zones between the variables
-/// of a frame, and would report that they are read.
-///
-/// # Safety
-///
-/// `at` is a multiple of 8, and is mapped.
-#[inline(always)]
-unsafe fn word_at(at: usize) -> usize {
-    let word: usize;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: by this function's contract.
-    unsafe {
-        std::arch::asm!(
-            "mov {}, [{}]",
-            out(reg) word,
-            in(reg) at,
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: by this function's contract.
-    unsafe {
-        std::arch::asm!(
-            "ldr {}, [{}]",
-            out(reg) word,
-            in(reg) at,
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        let at = std::ptr::with_exposed_provenance::<usize>(at);
-        // SAFETY: by this function's contract.
-        word = unsafe { at.read_volatile() };
-    }
-    word
-}
 
 /// The goroutine that holds the lock for which `g` waits, if that is known; 0 for none.
 ///
@@ -209,7 +167,7 @@ impl StackCopy {
         for at in (sp..end).step_by(size_of::<usize>()) {
             // SAFETY: the stack stays mapped while its goroutine is alive, which it is, and `sp` lies in
             // it, a multiple of 8 as all that come after it.
-            self.words.push(unsafe { word_at(at) });
+            self.words.push(unsafe { cpu::word_at(at) });
         }
         self.base = sp;
         self.span = span;

@@ -40,81 +40,59 @@
 //! same number, too.
 
 use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
+use crate::util::numbered::numbered;
 
-/// The state of a goroutine. See the table above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum GKind {
-    Free = 0,
-    New,
-    Runnable,
-    Running,
-    Waiting,
-    Cancelling,
-    Blocked,
-    Dead,
+numbered! {
+    /// The state of a goroutine. See the table above.
+    pub(crate) enum GKind {
+        Free,
+        New,
+        Runnable,
+        Running,
+        Waiting,
+        Cancelling,
+        Blocked,
+        Dead,
+    }
 }
 
-/// The reason why a goroutine waits. Shown in dumps; it also decides how a cancellation ends the
-/// wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Reason {
-    None = 0,
-    /// `task::park`: any unpark, a timer, or the shutdown may wake it.
-    Park,
-    /// `sleep`: only its timer or the shutdown.
-    Sleep,
-    /// An operation of the ring: only its completion. Cancelled through the ring.
-    Io,
-    /// `JoinHandle::join`: the joined goroutine or the shutdown.
-    Join,
-    /// `task::scope` waits for borrowing goroutines: never ended early.
-    Scope,
-    /// `offload` waits for a job that uses its frame: never ended early.
-    Offload,
-    /// In a wait queue (`sync::waitq`): ended by a taker, a timer, or the shutdown.
-    ChanSend,
-    ChanRecv,
-    Select,
-    Mutex,
-    RwLock,
-    Condvar,
-    Semaphore,
-    Barrier,
-    Once,
-    WaitGroup,
-    Future,
-    /// `sim::settle`: the scheduler of the simulation, or the shutdown.
-    Settle,
-    /// A simulated socket: the simulated network, a timer, or the shutdown.
-    SimulatedIo,
+numbered! {
+    /// The reason why a goroutine waits. Shown in dumps; it also decides how a cancellation ends the
+    /// wait.
+    pub(crate) enum Reason {
+        None,
+        /// `task::park`: any unpark, a timer, or the shutdown may wake it.
+        Park,
+        /// `sleep`: only its timer or the shutdown.
+        Sleep,
+        /// An operation of the ring: only its completion. Cancelled through the ring.
+        Io,
+        /// `JoinHandle::join`: the joined goroutine or the shutdown.
+        Join,
+        /// `task::scope` waits for borrowing goroutines: never ended early.
+        Scope,
+        /// `offload` waits for a job that uses its frame: never ended early.
+        Offload,
+        /// In a wait queue (`sync::waitq`): ended by a taker, a timer, or the shutdown.
+        ChanSend,
+        ChanRecv,
+        Select,
+        Mutex,
+        RwLock,
+        Condvar,
+        Semaphore,
+        Barrier,
+        Once,
+        WaitGroup,
+        Future,
+        /// `sim::settle`: the scheduler of the simulation, or the shutdown.
+        Settle,
+        /// A simulated socket: the simulated network, a timer, or the shutdown.
+        SimulatedIo,
+    }
 }
 
 impl Reason {
-    const ALL: [Reason; 20] = [
-        Reason::None,
-        Reason::Park,
-        Reason::Sleep,
-        Reason::Io,
-        Reason::Join,
-        Reason::Scope,
-        Reason::Offload,
-        Reason::ChanSend,
-        Reason::ChanRecv,
-        Reason::Select,
-        Reason::Mutex,
-        Reason::RwLock,
-        Reason::Condvar,
-        Reason::Semaphore,
-        Reason::Barrier,
-        Reason::Once,
-        Reason::WaitGroup,
-        Reason::Future,
-        Reason::Settle,
-        Reason::SimulatedIo,
-    ];
-
     /// The reason with a number.
     pub(crate) fn of(number: u8) -> Reason {
         Reason::ALL
@@ -164,17 +142,6 @@ impl Why {
     }
 }
 
-const KINDS: [GKind; 8] = [
-    GKind::Free,
-    GKind::New,
-    GKind::Runnable,
-    GKind::Running,
-    GKind::Waiting,
-    GKind::Cancelling,
-    GKind::Blocked,
-    GKind::Dead,
-];
-
 /// A dump or a commit reads the stack: only the holder may change the state until this is cleared.
 const HELD: u64 = 1 << 7;
 /// The queued G carries the time at which it was queued.
@@ -194,7 +161,7 @@ pub(crate) struct Snapshot(u64);
 impl Snapshot {
     #[inline]
     pub(crate) fn kind(self) -> GKind {
-        KINDS[(self.0 & 7) as usize]
+        GKind::ALL[(self.0 & 7) as usize]
     }
 
     pub(crate) fn reason(self) -> Reason {

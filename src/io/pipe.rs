@@ -7,11 +7,12 @@ use std::process::Stdio;
 
 use std::sync::Arc;
 
+use windlass_ground::std_traits::{fd_traits, from_raw_fd, read_by_reference, write_by_reference};
+
 use crate::poll::bytes::{self, Stream};
 use crate::poll::op::Deadline;
 use crate::poll::sim_socket::{self, SimSocket};
 use crate::sys::clock::NEVER;
-use crate::util::std_traits::{fd_traits, from_raw_fd, read_by_reference, write_by_reference};
 
 fn read(sim: &SimSocket, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     match bufs.iter().all(|buf| buf.is_empty()) {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::sum::{Sum, sums};
 use crate::g::slab;
 use crate::netpoll::ring;
 use crate::sched::types::p::P;
@@ -12,17 +13,19 @@ use crate::sys::numa::{self, PageAt};
 /// The maximum number of pages of a kind that are queried on each node.
 const SAMPLE: usize = 2048;
 
-/// The number of sampled pages on the node that they belong to, and elsewhere.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Pages {
-    /// Pages on the node that they belong to, and pages that may be on any node.
-    pub home: u64,
-    /// Pages on another node.
-    pub away: u64,
-    /// Pages whose node is unknown, because `move_pages(2)` is denied (seccomp in a container) or
-    /// does not report such pages.
-    pub unknown: u64,
+sums! {
+    /// The number of sampled pages on the node that they belong to, and elsewhere.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct Pages {
+        /// Pages on the node that they belong to, and pages that may be on any node.
+        pub home: u64,
+        /// Pages on another node.
+        pub away: u64,
+        /// Pages whose node is unknown, because `move_pages(2)` is denied (seccomp in a container) or
+        /// does not report such pages.
+        pub unknown: u64,
+    }
 }
 
 impl Pages {
@@ -43,28 +46,24 @@ impl Pages {
         let known = self.home + self.away;
         (known > 0).then(|| self.home as f64 / known as f64)
     }
-
-    fn add(&mut self, other: &Pages) {
-        self.home += other.home;
-        self.away += other.away;
-        self.unknown += other.unknown;
-    }
 }
 
-/// Pages by what they hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoryPages {
-    /// Ps (run queues, timers, counters and caches) and the state of the node.
-    pub processors: Pages,
-    /// Goroutine slots. All runtimes of the process share them.
-    pub goroutines: Pages,
-    /// Goroutine stacks up to 1 MiB, in use or free.
-    pub stacks: Pages,
-    /// Queues of io_uring.
-    pub rings: Pages,
-    /// Receive buffers of the Ps (`recv_owned`).
-    pub buffers: Pages,
+sums! {
+    /// Pages by what they hold.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct MemoryPages {
+        /// Ps (run queues, timers, counters and caches) and the state of the node.
+        pub processors: Pages,
+        /// Goroutine slots. All runtimes of the process share them.
+        pub goroutines: Pages,
+        /// Goroutine stacks up to 1 MiB, in use or free.
+        pub stacks: Pages,
+        /// Queues of io_uring.
+        pub rings: Pages,
+        /// Receive buffers of the Ps (`recv_owned`).
+        pub buffers: Pages,
+    }
 }
 
 impl MemoryPages {
@@ -82,14 +81,6 @@ impl MemoryPages {
             all.add(&pages);
         }
         all
-    }
-
-    fn add(&mut self, other: &MemoryPages) {
-        self.processors.add(&other.processors);
-        self.goroutines.add(&other.goroutines);
-        self.stacks.add(&other.stacks);
-        self.rings.add(&other.rings);
-        self.buffers.add(&other.buffers);
     }
 }
 

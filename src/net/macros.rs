@@ -3,8 +3,8 @@
 /// Conversions from and to descriptors and `std`'s type. The type is a tuple of one `Fd`.
 macro_rules! descriptors {
     ($type:ident, $std:ty) => {
-        crate::util::std_traits::fd_traits!($type, |this| this.0);
-        crate::util::std_traits::from_raw_fd!($type);
+        windlass_ground::std_traits::fd_traits!($type, |this| this.0);
+        windlass_ground::std_traits::from_raw_fd!($type);
 
         impl From<std::os::fd::OwnedFd> for $type {
             /// Takes over a socket with its mode (`O_NONBLOCK`) and its timeouts.
@@ -268,8 +268,8 @@ macro_rules! stream {
             }
         }
 
-        crate::util::std_traits::read_by_reference!($type);
-        crate::util::std_traits::write_by_reference!($type);
+        windlass_ground::std_traits::read_by_reference!($type);
+        windlass_ground::std_traits::write_by_reference!($type);
 
         impl $type {
             /// Receives up to 16 KiB into a buffer that the runtime provides. An empty buffer means

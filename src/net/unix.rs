@@ -12,8 +12,8 @@ use super::addr::{self, to_unix};
 use super::macros::{debug_socket, descriptors, listener, settings, stream, timeouts};
 use super::tcp::BACKLOG;
 use crate::poll::fd::Fd;
-use crate::poll::socket::MAX_FDS;
 use crate::sys::clock::NEVER;
+use crate::sys::rights::MAX_FDS;
 
 /// A Unix socket that listens for connections. See [`std::os::unix::net::UnixListener`].
 ///

@@ -1,8 +1,9 @@
 //! The counters of a poller; the same for a ring and for epoll.
 
+use windlass_ground::counter::Counter;
+use windlass_ground::histogram::Sizes;
+
 use crate::loom::native::atomic::{AtomicU32, Ordering};
-use crate::util::counter::Counter;
-use crate::util::histogram::Sizes;
 
 /// Counts of one poller.
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use io_uring::cqueue;
+use windlass_ground::cpu::prefetch_bytes;
 
 use super::counts::Counts;
 use super::multishot_poll::{self, Event, MultishotPoll, RingThread};
@@ -22,7 +23,6 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::loom::native::atomic::Ordering;
 use crate::sys::request;
-use crate::util::prefetch::prefetch_bytes;
 
 /// How many events ahead memory is prefetched: that of the event's poll, and that of its waiter,
 /// which lies on a stack that is no longer in the TLB either. With 1,000 connections dispatching

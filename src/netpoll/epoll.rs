@@ -28,7 +28,7 @@ use super::op::{Op, OwnerKind};
 use super::waiters::{UNANNOUNCED, Waiters};
 use crate::g::list::GList;
 use crate::g::status::WaitId;
-use crate::lock::{Lock, Rank};
+use crate::lock::{Lock, rank};
 use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::sys::call::{Attempt, Class, IN_VAIN, MUST_BLOCK};
 use crate::sys::clock::{self, NEVER};
@@ -70,7 +70,7 @@ impl Epoll {
             epfd: AtomicI32::new(-1),
             eventfd: AtomicI32::new(-1),
             owned: Cell::new(None),
-            waiters: Lock::new(Rank::Poller, Waiters::default()),
+            waiters: Lock::new(rank::POLLER, Waiters::default()),
             events: UnsafeCell::new(Box::new([NO_EVENT; EVENTS])),
             n_events: Cell::new(0),
             retry_ns: Cell::new(NEVER),

@@ -28,14 +28,15 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use windlass_ground::cpu::prefetch_bytes;
+
 use super::op::{ERESTARTSYS, Op, OwnerKind};
 use super::poll_desc::{PollDesc, PollWait, SeenEvents};
-use crate::lock::{Lock, Rank};
+use crate::lock::{Lock, rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8};
 use crate::loom::{AtomicU64, Ordering, oracle};
 use crate::sys::uring::sync_cancel;
 use crate::util::chaos::{self, Point};
-use crate::util::prefetch::prefetch_bytes;
 
 /// `IORING_CQE_F_MORE`: it stays armed.
 const MORE: u32 = 1 << 1;
@@ -157,7 +158,7 @@ impl MultishotPoll {
             is_over: AtomicBool::new(false),
             n_away: AtomicU8::new(0),
             n_vain: AtomicU8::new(0),
-            armed: Lock::new(Rank::MultishotPoll, None),
+            armed: Lock::new(rank::MULTISHOT_POLL, None),
         }
     }
 

@@ -66,7 +66,15 @@ impl Poller {
     /// queueing several gains nothing.
     #[inline(always)]
     pub(crate) fn is_epoll(&self) -> bool {
-        matches!(self.engine, Engine::Epoll(_))
+        self.ring().is_none()
+    }
+
+    #[inline(always)]
+    fn ring(&self) -> Option<&Ring> {
+        match &self.engine {
+            Engine::Ring(ring) => Some(ring),
+            Engine::Epoll(_) => None,
+        }
     }
 
     /// Opens the poller, unless it is open. No other thread may use it meanwhile. Many Ps are never
@@ -92,10 +100,7 @@ impl Poller {
 
     /// The descriptor of its ring, if it has one and it is open.
     pub(crate) fn ring_fd(&self) -> Option<i32> {
-        match &self.engine {
-            Engine::Ring(ring) => Some(ring.fd()).filter(|&fd| fd >= 0),
-            Engine::Epoll(_) => None,
-        }
+        self.ring().map(Ring::fd).filter(|&fd| fd >= 0)
     }
 
     /// Removes a descriptor that nothing waits for any more. Any thread. `false` if it was not there;
@@ -109,10 +114,7 @@ impl Poller {
 
     /// The address range of its receive buffers, if they were made.
     pub(crate) fn pool_span(&self) -> Option<std::ops::Range<usize>> {
-        match &self.engine {
-            Engine::Ring(ring) => ring.made_pool().map(|pool| pool.span()),
-            Engine::Epoll(_) => None,
-        }
+        self.ring()?.made_pool().map(|pool| pool.span())
     }
 
     /// Closes descriptors and removes mappings, at the end of the runtime. Nothing is in flight.
@@ -137,28 +139,19 @@ impl Poller {
 
     /// The pool of receive buffers: see [`Ring::pool`]. `None` without a ring.
     pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<BufferRing>> {
-        match &self.engine {
-            Engine::Ring(ring) => ring.pool(group, node),
-            Engine::Epoll(_) => None,
-        }
+        self.ring()?.pool(group, node)
     }
 
     /// Entries queued and not submitted.
     #[inline(always)]
     pub(crate) fn pending(&self) -> u32 {
-        match &self.engine {
-            Engine::Ring(ring) => ring.pending(),
-            Engine::Epoll(_) => 0,
-        }
+        self.ring().map_or(0, Ring::pending)
     }
 
     /// When the oldest queued entry was queued; `NEVER` if none is.
     #[inline(always)]
     pub(crate) fn pending_since_ns(&self) -> u64 {
-        match &self.engine {
-            Engine::Ring(ring) => ring.pending_since_ns(),
-            Engine::Epoll(_) => NEVER,
-        }
+        self.ring().map_or(NEVER, Ring::pending_since_ns)
     }
 
     /// Queues a request for `op`, which will end `wait`. The Gs of operations that complete
@@ -206,7 +199,7 @@ impl Poller {
         by: (RingThread, u64),
         ready: &mut GList,
     ) {
-        if let Engine::Ring(ring) = &self.engine {
+        if let Some(ring) = self.ring() {
             // SAFETY: by this function's contract.
             unsafe { ring.arm_multishot_poll(&self.counts, fd, poll, by, ready) };
         }
@@ -270,10 +263,7 @@ impl Poller {
     /// Whether events of multishot polls wait to be dispatched.
     #[inline(always)]
     pub(crate) fn has_pending_events(&self) -> bool {
-        match &self.engine {
-            Engine::Ring(ring) => ring.has_pending_events(),
-            Engine::Epoll(_) => false,
-        }
+        self.ring().is_some_and(Ring::has_pending_events)
     }
 
     /// Whether the holder of the P would find something to do here: completions, events, entries
@@ -289,10 +279,7 @@ impl Poller {
     /// the P any more, enters the kernel or is interrupted. Any thread, while the P is in use; a
     /// hint.
     pub(crate) fn owes_completions(&self) -> bool {
-        match &self.engine {
-            Engine::Ring(ring) => ring.owes_completions(),
-            Engine::Epoll(_) => false,
-        }
+        self.ring().is_some_and(Ring::owes_completions)
     }
 
     /// Dispatches events of multishot polls: see [`Ring::dispatch_events`].
@@ -302,29 +289,22 @@ impl Poller {
         begins_ns: Option<u64>,
         ready: &mut GList,
     ) -> usize {
-        match &self.engine {
-            Engine::Ring(ring) => ring.dispatch_events(&self.counts, at_most, begins_ns, ready),
-            Engine::Epoll(_) => 0,
-        }
+        self.ring().map_or(0, |ring| {
+            ring.dispatch_events(&self.counts, at_most, begins_ns, ready)
+        })
     }
 
     /// Whether [`Poller::flush`] would give completions. Reads memory only.
     #[inline(always)]
     pub(crate) fn has_task_work(&self) -> bool {
-        match &self.engine {
-            Engine::Ring(ring) => ring.wants_enter(),
-            Engine::Epoll(_) => false,
-        }
+        self.ring().is_some_and(Ring::wants_enter)
     }
 
     /// Whether a flush now and then pays while operations are in flight: epoll reports nothing
     /// unless it is called.
     #[inline(always)]
     pub(crate) fn wants_enter(&self) -> bool {
-        match &self.engine {
-            Engine::Ring(ring) => ring.wants_enter(),
-            Engine::Epoll(_) => true,
-        }
+        self.ring().is_none_or(Ring::wants_enter)
     }
 
     /// Submits the queued entries and collects what has completed, without waiting.
@@ -370,9 +350,8 @@ impl Poller {
 
     /// Called when another thread takes the poller over: see [`Ring::adopt`].
     pub(crate) fn adopt(&self, ready: &mut GList) {
-        match &self.engine {
-            Engine::Ring(ring) => ring.adopt(&self.counts, ready),
-            Engine::Epoll(_) => {}
+        if let Some(ring) = self.ring() {
+            ring.adopt(&self.counts, ready);
         }
     }
 }

@@ -24,7 +24,7 @@ use io_uring::Submitter;
 use io_uring::cqueue;
 use io_uring::types::BufRingEntry;
 
-use crate::lock::{Lock, Rank};
+use crate::lock::{Lock, rank};
 use crate::loom::native::atomic::{AtomicU16, Ordering};
 use crate::sys::{mmap, numa};
 #[cfg(explore)]
@@ -83,7 +83,7 @@ impl BufferRing {
             bytes,
             slots_at,
             group,
-            tail: Lock::new(Rank::Buffers, 0),
+            tail: Lock::new(rank::BUFFERS, 0),
         };
         if let Some(node) = node {
             // SAFETY: the range is the mapping made above.

@@ -25,7 +25,7 @@ use super::sim_socket::{self, SimSocket};
 use super::waits::Waits;
 use crate::bubble;
 use crate::g::header::{GRef, Header};
-use crate::lock::{Lock, Rank};
+use crate::lock::{Lock, rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::netpoll::multishot_poll::MultishotPoll;
@@ -133,7 +133,7 @@ impl Limits for Shared {
             left: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
             made_nonblocking: OnceLock::new(),
-            mode: Lock::new(Rank::Mode, Mode::default()),
+            mode: Lock::new(rank::MODE, Mode::default()),
             has_own_timeouts: AtomicBool::new(false),
             sim: OnceLock::new(),
         }

@@ -35,7 +35,7 @@ use std::ptr::{self, NonNull};
 
 use crate::g::header::{GRef, Header};
 use crate::g::status::{Reason, Status, WaitId};
-use crate::lock::{Lock, Rank};
+use crate::lock::{Lock, rank};
 use crate::loom::native::Arc;
 use crate::loom::{AtomicPtr, AtomicU64, Ordering, after_seq_cst};
 use crate::sys::clock::{self, NEVER};
@@ -88,7 +88,7 @@ impl<W: HasStatus> MovableDeadline<W> {
         MovableDeadline {
             at_ns: AtomicU64::new(NEVER),
             first: AtomicPtr::new(first.map_or(ptr::null_mut(), NonNull::as_ptr)),
-            others: Lock::new(Rank::Waiters, Vec::new()),
+            others: Lock::new(rank::WAITERS, Vec::new()),
         }
     }
 

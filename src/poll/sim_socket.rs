@@ -10,19 +10,19 @@
 //! goroutine may run, so the commit of the park looks once more.
 
 use std::cell::Cell;
-use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::op::Deadline;
 use crate::bubble;
 use crate::bubble::Bubble;
-use crate::bubble::net::address::{Address, Id};
+use crate::bubble::net::address::Id;
+use crate::bubble::net::descriptors::{placeholder_like, to_address, to_sock_addr};
 use crate::bubble::net::dice::Dice;
 use crate::bubble::net::network::Network;
 use crate::bubble::net::socket::Side;
@@ -240,24 +240,6 @@ fn wait(deadline: Deadline<'_>, waits_for: impl Fn(&Network) -> (Id, Side)) -> i
     Ok(())
 }
 
-fn to_address(addr: &SockAddr) -> Address {
-    if let Some(addr) = addr.as_socket() {
-        return Address::Ip(addr);
-    }
-    if let Some(name) = addr.as_abstract_namespace() {
-        return Address::Unix([&[0], name].concat());
-    }
-    let path = addr.as_pathname();
-    Address::Unix(path.map_or(Vec::new(), |path| path.as_os_str().as_bytes().to_vec()))
-}
-
-fn to_sock_addr(addr: &Address) -> io::Result<SockAddr> {
-    match addr {
-        Address::Ip(addr) => Ok(SockAddr::from(*addr)),
-        Address::Unix(name) => SockAddr::unix(Path::new(OsStr::from_bytes(name))),
-    }
-}
-
 impl SimSocket {
     /// Makes a call, and waits where it would block. What it waits for is `side`.
     fn run<T>(
@@ -446,38 +428,6 @@ impl SimSocket {
     pub(crate) fn set_member(&self, group: IpAddr, joins: bool) -> io::Result<()> {
         self.call(|net, _| net.set_member(self.id, group, joins))
     }
-}
-
-/// A new descriptor for a connection that a listener with the descriptor `of` accepts, with the
-/// options that it inherits.
-fn placeholder_like(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let listener = SockRef::from(&of);
-    let domain = listener.domain()?;
-    let socket = Socket::new(domain, Type::STREAM, None)?;
-    if domain != Domain::UNIX {
-        socket.set_reuse_address(listener.reuse_address()?)?;
-        socket.set_tcp_nodelay(listener.tcp_nodelay()?)?;
-        socket.set_tcp_user_timeout(listener.tcp_user_timeout()?)?;
-        socket.set_linger(listener.linger()?)?;
-        let probes = TcpKeepalive::new()
-            .with_time(listener.tcp_keepalive_time()?)
-            .with_interval(listener.tcp_keepalive_interval()?)
-            .with_retries(listener.tcp_keepalive_retries()?);
-        if listener.keepalive()? {
-            socket.set_tcp_keepalive(&probes)?;
-        }
-        // The kernel doubles what is set.
-        socket.set_recv_buffer_size(listener.recv_buffer_size()? / 2)?;
-        socket.set_send_buffer_size(listener.send_buffer_size()? / 2)?;
-        match domain {
-            Domain::IPV4 => {
-                socket.set_ttl_v4(listener.ttl_v4()?)?;
-                socket.set_tos_v4(listener.tos_v4()?)?;
-            }
-            _ => socket.set_unicast_hops_v6(listener.unicast_hops_v6()?)?,
-        }
-    }
-    Ok(socket.into())
 }
 
 /// The addresses of a host by its name, in the network of the run; `None` outside of simulations.

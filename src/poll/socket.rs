@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
@@ -29,6 +29,7 @@ use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::errno::{is_would_block, retry};
 use crate::sys::request::{MAX_BUFFERS, MAX_LEN, Request, left_something};
+use crate::sys::rights::{self, Control};
 use crate::sys::{clock, socket};
 use crate::util::chaos::{self, Point};
 
@@ -48,9 +49,6 @@ enum Room<'a> {
 /// How long a sender waits for a poll before it tries again: a socket that has sent to another one
 /// before may have room for a packet before its poll reports it.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;
-
-/// The most descriptors in one message: `SCM_MAX_FD`.
-pub(crate) const MAX_FDS: usize = 253;
 
 impl Fd {
     /// Reads from a stream. An empty buffer returns 0 at once.
@@ -450,7 +448,7 @@ impl Fd {
         unsafe { self.send_request(|| retry(&now), request, Some(Room::Here)) }
     }
 
-    /// Sends bytes together with descriptors, at least one and at most [`MAX_FDS`].
+    /// Sends bytes together with descriptors, at least one and at most [`rights::MAX_FDS`].
     pub(crate) fn send_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
         on_sim_socket!(self, sim => sim.write_fds(self.sim_deadline(Direction::Write)?, buf, fds));
         let fds: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
@@ -460,19 +458,7 @@ impl Fd {
             iov_len: buf.len().min(MAX_LEN),
         };
         let mut msg = header(&raw mut iov, 1);
-        let bytes = size_of_val(&fds[..]) as u32;
-        msg.msg_control = control.0.as_mut_ptr().cast();
-        // SAFETY: takes and returns plain numbers; `Control` has room for MAX_FDS.
-        msg.msg_controllen = unsafe { libc::CMSG_SPACE(bytes) } as usize;
-        // SAFETY: the buffer has room for one header and the descriptors, and is aligned for both.
-        unsafe {
-            let head = libc::CMSG_FIRSTHDR(&raw const msg);
-            (*head).cmsg_level = libc::SOL_SOCKET;
-            (*head).cmsg_type = libc::SCM_RIGHTS;
-            (*head).cmsg_len = libc::CMSG_LEN(bytes) as usize;
-            let data = libc::CMSG_DATA(head);
-            std::ptr::copy_nonoverlapping(fds.as_ptr().cast(), data, bytes as usize);
-        }
+        control.put(&mut msg, &fds);
         // SAFETY: all parts are on this frame or the caller's.
         unsafe { self.send_msg(&raw const msg, Some(Room::Here)) }
     }
@@ -487,12 +473,11 @@ impl Fd {
             iov_len: buf.len().min(MAX_LEN),
         };
         let mut msg = header(&raw mut iov, 1);
-        msg.msg_control = control.0.as_mut_ptr().cast();
-        msg.msg_controllen = size_of_val(&control.0);
+        control.give_room(&mut msg);
         // SAFETY: all parts are on this frame or the caller's.
         let n = unsafe { self.recv_msg(&raw mut msg, libc::MSG_CMSG_CLOEXEC) }?;
         // SAFETY: the kernel has just filled the header and its control part in.
-        let fds = unsafe { received_fds(&msg) };
+        let fds = unsafe { rights::received(&msg) };
         if msg.msg_flags & libc::MSG_CTRUNC != 0 {
             drop(fds);
             return Err(io::Error::new(
@@ -518,49 +503,6 @@ fn recv_request(fd: i32, buf: *mut u8, len: usize, flags: i32) -> Request {
         len: len as u32,
         flags,
     }
-}
-
-/// Room for the largest message of descriptors, aligned for its header.
-struct Control([u64; CONTROL_WORDS]);
-
-/// `CMSG_SPACE` of [`MAX_FDS`] descriptors and some other small part, in words.
-const CONTROL_WORDS: usize = (16 + 4 * MAX_FDS).div_ceil(8) + 8;
-
-impl Control {
-    fn new() -> Control {
-        Control([0; CONTROL_WORDS])
-    }
-}
-
-/// The descriptors that the sender sent. Closes those that the kernel added: a pidfd of the sender,
-/// where `SO_PASSPIDFD` is set.
-///
-/// # Safety
-///
-/// `msg` was filled in by a receive that has just succeeded, and no other code takes its
-/// descriptors.
-unsafe fn received_fds(msg: &libc::msghdr) -> Vec<OwnedFd> {
-    /// `SCM_PIDFD` (Linux 6.5). It may hold a negated error number instead.
-    const SCM_PIDFD: i32 = 4;
-    let mut fds = Vec::new();
-    // SAFETY: the kernel writes whole headers, each with as much data as it says.
-    unsafe {
-        let mut head = libc::CMSG_FIRSTHDR(msg);
-        while !head.is_null() {
-            let kind = ((*head).cmsg_level, (*head).cmsg_type);
-            if let (libc::SOL_SOCKET, libc::SCM_RIGHTS | SCM_PIDFD) = kind {
-                let bytes = (*head).cmsg_len - libc::CMSG_LEN(0) as usize;
-                let data = libc::CMSG_DATA(head).cast::<i32>();
-                for i in 0..bytes / size_of::<i32>() {
-                    let fd = data.add(i).read_unaligned();
-                    let fd = (fd >= 0).then(|| OwnedFd::from_raw_fd(fd));
-                    fds.extend(fd.filter(|_| kind.1 == libc::SCM_RIGHTS));
-                }
-            }
-            head = libc::CMSG_NXTHDR(msg, head);
-        }
-    }
-    fds
 }
 
 fn header(iov: *mut libc::iovec, len: usize) -> libc::msghdr {

@@ -4,8 +4,9 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::OwnedFd;
 use std::process as std_process;
 
+use windlass_ground::std_traits::{fd_traits, write_by_reference};
+
 use crate::fs::{File, Kind};
-use crate::util::std_traits::{fd_traits, write_by_reference};
 
 /// The writing end of a child's standard input. The child reads the end of its input when this is
 /// dropped.

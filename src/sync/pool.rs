@@ -9,6 +9,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use windlass_ground::padded::Padded;
+
 use super::waitlist::WaitCell;
 use crate::loom::const_fn;
 use crate::loom::native::OnceLock;
@@ -16,7 +18,6 @@ use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::points;
 use crate::util::fmt_as::debug_fields;
-use crate::util::padded::Padded;
 
 /// Objects to be used again, such as buffers and compressors, in a list for each P: Go's
 /// `sync.Pool`.

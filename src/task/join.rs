@@ -9,9 +9,10 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::thread::Result;
 
+use windlass_ground::cpu;
+
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::fork::{Fork, ForkList};
-use crate::g::stack;
 use crate::sched::types::current;
 use crate::sched::wait::fork::{self, AnotherStack};
 use crate::sched::wait::points::{self, Cancelled};
@@ -106,7 +107,7 @@ where
     let Some(list) = (unsafe { m.forks.get().as_ref() }) else {
         return join_first(a, b, site);
     };
-    if stack::pointer() < list.lowest_sp() {
+    if cpu::stack_pointer() < list.lowest_sp() {
         return join_on_another_stack(list, a, b, site);
     }
     let call = Call::new(b, site, fork::scopes(m));

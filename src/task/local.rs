@@ -5,7 +5,8 @@
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 
-use crate::g::goroutine_locals::{GoroutineLocals, Lookup};
+use crate::g::goroutine_locals::GoroutineLocals;
+use crate::local_values::Lookup;
 use crate::sched::wait::park;
 use crate::util::fmt_as::fmt_as;
 
@@ -206,12 +207,12 @@ impl<T: 'static> LocalKey<T> {
         // The initialiser may itself have accessed the value, which made one: that one is used.
         match self.find(owner()?)? {
             Some(value) => Ok(value),
-            None => Ok(owner()?.insert(self.key(), value)),
+            None => Ok(owner()?.values.insert(self.key(), value)),
         }
     }
 
     fn find(&'static self, own: &GoroutineLocals) -> Result<Option<*const T>, AccessError> {
-        match own.find(self.key()) {
+        match own.values.find(self.key()) {
             Lookup::Value(value) => Ok(Some(value)),
             Lookup::Destroyed => Err(AccessError),
             Lookup::Nothing => Ok(None),

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTimeError};
 
+use windlass_ground::std_traits::time_traits;
+
 use crate::sys::clock;
-use crate::util::std_traits::time_traits;
 
 /// A time of day. It has the interface of [`std::time::SystemTime`].
 ///

@@ -21,9 +21,11 @@
 
 use std::ffi::OsString;
 
+use windlass_ground::chaos::{ChaosPlan, hold_up};
+use windlass_ground::random::mix;
+
 use crate::bubble;
 use crate::loom::native::LazyLock;
-use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sys::{clock, signal};
 
 /// Whether the feature is enabled. It is off in loom models, which try every order anyway.
@@ -106,7 +108,7 @@ pub(crate) fn begin() {
 }
 
 /// `None` if the variable is not set or not valid.
-static PLAN: LazyLock<Option<ChaosPlan>> = LazyLock::new(|| {
+static PLAN: LazyLock<Option<ChaosPlan<N_POINTS>>> = LazyLock::new(|| {
     let value = std::env::var_os(NAME)?;
     let (seed, line) = match seed_of(&value, clock::now_ns()) {
         Some(seed) => (
@@ -136,69 +138,9 @@ fn seed_of(value: &OsString, now_ns: u64) -> Option<u64> {
 #[inline(never)]
 fn roll(at: Point) -> Option<u64> {
     // The choices of a simulation come from its own seed.
-    PLAN.as_ref().filter(|_| !bubble::is_inside())?.roll(at)
-}
-
-#[cold]
-fn hold_up(random: u64) {
-    let pauses = |n: u64| (0..n).for_each(|_| crate::loom::spin_loop());
-    match random % 16 {
-        0..8 => pauses(random >> 4 & 0x3f),
-        8..12 => pauses(random >> 4 & 0x7ff),
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a thread is held up, not a goroutine"
-        )]
-        12..15 => crate::loom::thread::yield_now(),
-        _ => clock::nap(random >> 4 & 0xffff),
-    }
-}
-
-/// How often each point is perturbed under a seed.
-#[derive(Debug)]
-struct ChaosPlan {
-    seed: u64,
-    /// One in so many times, 0 for never.
-    odds: [u64; N_POINTS],
-    /// Ordering: relaxed, and updates may be lost; see above.
-    count: AtomicU64,
-}
-
-impl ChaosPlan {
-    fn new(seed: u64) -> ChaosPlan {
-        let odds = std::array::from_fn(|at| [0, 4, 16, 64][(mix(seed ^ salt(at)) % 4) as usize]);
-        ChaosPlan {
-            seed,
-            odds,
-            count: AtomicU64::new(0),
-        }
-    }
-
-    /// A random number if the point is to be perturbed this time.
-    fn roll(&self, at: Point) -> Option<u64> {
-        let odds = self.odds[at as usize];
-        if odds == 0 {
-            return None;
-        }
-        let n = self.count.load(Ordering::Relaxed);
-        self.count.store(n.wrapping_add(1), Ordering::Relaxed);
-        let random = mix(self.seed.wrapping_add(n) ^ salt(at as usize));
-        random.is_multiple_of(odds).then_some(random >> 8)
-    }
-}
-
-/// Makes the draws of different points independent.
-fn salt(at: usize) -> u64 {
-    (at as u64 + 1) << 48
-}
-
-/// The finalizer of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-/// generators", 2014).
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
+    PLAN.as_ref()
+        .filter(|_| !bubble::is_inside())?
+        .roll(at as usize)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -206,9 +148,9 @@ mod tests {
     use super::*;
 
     fn draws(seed: u64) -> Vec<Option<u64>> {
-        let plan = ChaosPlan::new(seed);
+        let plan = ChaosPlan::<N_POINTS>::new(seed);
         (0..1000)
-            .map(|i| plan.roll([Point::Enter, Point::Commit, Point::Steal][i % 3]))
+            .map(|i| plan.roll([Point::Enter, Point::Commit, Point::Steal][i % 3] as usize))
             .collect()
     }
 
@@ -224,11 +166,11 @@ mod tests {
     #[test]
     fn places_are_touched_as_often_as_their_odds_say() {
         for seed in 0..20 {
-            let plan = ChaosPlan::new(seed);
+            let plan = ChaosPlan::<N_POINTS>::new(seed);
             let n = (0..64_000)
-                .filter(|_| plan.roll(Point::Enter).is_some())
+                .filter(|_| plan.roll(Point::Enter as usize).is_some())
                 .count() as u64;
-            match plan.odds[Point::Enter as usize] {
+            match plan.odds()[Point::Enter as usize] {
                 0 => assert_eq!(n, 0),
                 // 10 standard deviations.
                 odds => {
@@ -242,9 +184,9 @@ mod tests {
     /// A seed perturbs only a part of the points, and every point is perturbed by some seed.
     #[test]
     fn seeds_choose_among_the_places() {
-        let plans: Vec<_> = (0..100).map(ChaosPlan::new).collect();
+        let plans: Vec<_> = (0..100).map(ChaosPlan::<N_POINTS>::new).collect();
         for at in 0..N_POINTS {
-            let n_off = plans.iter().filter(|plan| plan.odds[at] == 0).count();
+            let n_off = plans.iter().filter(|plan| plan.odds()[at] == 0).count();
             assert!((5..60).contains(&n_off), "{n_off} of 100 leave {at} alone");
         }
     }
@@ -260,10 +202,10 @@ mod tests {
         let plans: Vec<_> = seeds
             .unwrap()
             .split_whitespace()
-            .map(|seed| ChaosPlan::new(seed.parse().unwrap()))
+            .map(|seed| ChaosPlan::<N_POINTS>::new(seed.parse().unwrap()))
             .collect();
         for at in 0..N_POINTS {
-            let is_touched = plans.iter().any(|plan| matches!(plan.odds[at], 4 | 16));
+            let is_touched = plans.iter().any(|plan| matches!(plan.odds()[at], 4 | 16));
             assert!(is_touched, "no seed touches place {at}");
         }
     }

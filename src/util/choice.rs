@@ -4,7 +4,8 @@
 //! generator of the caller's P ([`below`]), and a choice with a usual alternative takes that one
 //! ([`unusual`]); the feature `chaos` perturbs points of its own ([`super::chaos`]).
 
-use super::random::{self, Random};
+use windlass_ground::random::{self, Random};
+
 use crate::bubble;
 
 /// A number below `n`, which is not 0. `own` is the generator of the caller's P, if it has one.

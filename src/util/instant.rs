@@ -3,7 +3,8 @@
 use std::ops::Sub;
 use std::time::Duration;
 
-use super::std_traits::time_traits;
+use windlass_ground::std_traits::time_traits;
+
 use crate::sys::clock;
 
 /// A time of the monotonic clock. It has the interface of [`std::time::Instant`].

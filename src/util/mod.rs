@@ -3,17 +3,10 @@
 pub(crate) mod fmt_as;
 pub(crate) mod bitset;
 pub(crate) mod chaos;
-pub(crate) mod counter;
-pub(crate) mod histogram;
 pub(crate) mod ladder;
-pub(crate) mod std_traits;
+pub(crate) mod numbered;
 pub(crate) mod instant;
 pub(crate) mod event_log;
-pub(crate) mod padded;
-pub(crate) mod placed;
-pub(crate) mod prefetch;
-pub(crate) mod random;
 pub(crate) mod choice;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod test_child;
-pub(crate) mod rate_limit;

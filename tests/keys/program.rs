@@ -8,6 +8,8 @@
 mod fmt_as_file;
 #[path = "../../src/task/local.rs"]
 mod local;
+#[path = "../../crates/ground/src/local_values.rs"]
+mod local_values;
 #[path = "../../src/g/goroutine_locals.rs"]
 mod own_file;
 

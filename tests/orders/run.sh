@@ -1,6 +1,6 @@
 #!/bin/sh
 # Weakens one order after the other in the protocols that rest on them, and runs the models of that protocol (`*_loom_tests.rs`):
-# which of them notices? The accesses are those that the models run (src/loom/weaker.rs), and a fence is left out. Prints a table,
+# which of them notices? The accesses are those that the models run (crates/ground/src/loom/weaker.rs), and a fence is left out. Prints a table,
 # and without arguments writes it to docs/orders.md.
 #
 # usage: tests/orders/run.sh [FILE..]     e.g. src/g/status.rs; else all files

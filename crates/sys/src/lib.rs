@@ -35,6 +35,7 @@ pub mod sched;
 pub mod tasks;
 pub mod signal;
 pub mod socket;
+pub mod rights;
 pub mod packets;
 pub mod uring;
 pub mod wrap;

@@ -217,6 +217,48 @@ pub fn write_stderr(mut bytes: &[u8]) {
     LOST.store(!bytes.is_empty(), Ordering::Relaxed);
 }
 
+/// Text for stderr, formatted in a fixed buffer that is written when it is full, and at the end. Usable in a signal handler.
+#[derive(Debug)]
+pub struct Line {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Line {
+    /// An empty one.
+    #[allow(clippy::new_without_default, reason = "windlass alone is the caller")]
+    pub fn new() -> Line {
+        Line {
+            bytes: [0; 512],
+            len: 0,
+        }
+    }
+
+    fn flush(&mut self) {
+        write_stderr(&self.bytes[..self.len]);
+        self.len = 0;
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for &byte in text.as_bytes() {
+            if self.len == self.bytes.len() {
+                self.flush();
+            }
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
 /// Writes a part of the bytes to stderr when there is room for it, else fails with `WouldBlock`.
 fn write_where_room(bytes: &[u8]) -> io::Result<usize> {
     let mut stderr = libc::pollfd {

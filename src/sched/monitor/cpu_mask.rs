@@ -6,10 +6,11 @@
 //! before, and so does the kernel when a CPU was offline for a moment. Such tools change one thread
 //! after the other, so Ms that were pinned for a new plan are pinned again a second later.
 
+use windlass_ground::usable_cpus::Now;
+
 use super::resize;
 use super::retake::owner_of;
 use crate::loom::Ordering;
-use crate::sched::types::place::Now;
 use crate::sched::types::state::Sched;
 use crate::sys::affinity::{self, Mask};
 

@@ -16,15 +16,15 @@
 use std::collections::HashMap;
 use std::io;
 
+use windlass_ground::run_on_node;
+use windlass_ground::usable_cpus::Now;
 use windlass_topology::Plan;
 
 use crate::g::list::GList;
 use crate::loom::Ordering;
-use crate::sched::numa::run_on_node;
 use crate::sched::proc::leave::{take_queue, try_to_end};
 use crate::sched::types::extra_work::NUMA;
 use crate::sched::types::p::P;
-use crate::sched::types::place::Now;
 use crate::sched::types::state::{Node, Sched};
 use crate::sched::wait::wake;
 use crate::sys::{affinity, sched as threads};

@@ -11,7 +11,7 @@
 //! ten: adjacent stacks share a system call, and each call interrupts all CPUs of the process, which
 //! forget their address translations.
 
-use crate::g::stack::AGE_NS;
+use crate::sched::types::caches::AGE_NS;
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sched::wait::wake;

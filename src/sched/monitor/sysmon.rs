@@ -41,6 +41,7 @@ use crate::sched::types::debug_hooks::DebugHooks;
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
 use crate::sched::wait::cancel;
+use crate::sched::wait::offload;
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::sched as threads;
@@ -224,7 +225,7 @@ impl Sysmon<'_> {
     fn serve_threads(&mut self) {
         let sched = self.sched;
         self.ps.unowned.give_all();
-        if let Err(e) = sched.offload.start_wanted() {
+        if let Err(e) = offload::start_wanted(sched) {
             warn_once(sched, &format!("the kernel refuses another thread ({e})"));
         }
         if sched.n_retired.load(Ordering::Relaxed) == 0 {

@@ -4,4 +4,3 @@
 pub(crate) mod policy;
 pub(crate) mod summary;
 pub(crate) mod remote_peers;
-pub(crate) mod run_on_node;

@@ -12,9 +12,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use windlass_ground::random::Random;
+
 use super::*;
 use crate::util::ladder;
-use crate::util::random::Random;
 
 const NODES: usize = 8;
 const PS_PER_NODE: usize = 128;

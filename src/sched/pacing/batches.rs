@@ -6,7 +6,8 @@
 
 use std::cell::Cell;
 
-use crate::util::counter::Counter;
+use windlass_ground::counter::Counter;
+
 use crate::util::ladder;
 
 /// At most so many dispatches lie between two long ones of goroutines that compute.

@@ -18,8 +18,9 @@
 
 use std::cell::Cell;
 
+use windlass_ground::counter::CoarseTime;
+
 use crate::loom::native::atomic::{AtomicU32, Ordering};
-use crate::util::counter::CoarseTime;
 
 /// Maximum number of dispatches between two measurements.
 const MOST_DISPATCHES: u32 = 16;

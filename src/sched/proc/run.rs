@@ -1,6 +1,8 @@
 //! The M's loop: find a goroutine, run it, obey the reason with which it switched out.
 #![allow(unsafe_code)]
 
+use windlass_ground::stack::Stack;
+
 use super::find::find;
 use super::leave::serve_request;
 use super::locked;
@@ -8,7 +10,6 @@ use super::sleep::stop_spinning;
 use super::spare;
 use crate::g::coro::{Coroutine, Switch};
 use crate::g::header::{self, GRef, OffStack};
-use crate::g::stack::Stack;
 use crate::loom::Ordering;
 use crate::loom::oracle;
 use crate::race;

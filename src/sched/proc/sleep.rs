@@ -2,11 +2,11 @@
 //! protocol.
 
 use super::remote;
-use crate::g::stack::AGE_NS;
 use crate::loom::Ordering;
 use crate::loom::native::futex;
 use crate::sched::numa::policy;
 use crate::sched::queue::idle;
+use crate::sched::types::caches::AGE_NS;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};

@@ -53,7 +53,7 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
 
 /// Gives an M for a new thread: one whose thread has ended, or one more. It is in the list of Ms
 /// before its thread exists: a canceller waits for the commits of all Ms there.
-fn list_m(sched: &Sched, id: u64) -> &M {
+pub(crate) fn list_m(sched: &Sched, id: u64) -> &M {
     sched.n_ms.fetch_add(1, Ordering::Relaxed);
     let mut ms = sched.ms.lock();
     let m = ms.retired.pop().unwrap_or_else(|| {

@@ -5,12 +5,13 @@
 //! costs 29 to 35 ns an item where the list costs a lock per batch, and it allocates
 //! (docs/decisions/scheduler.md).
 
+use windlass_ground::padded::Padded;
+
 use super::runq;
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::lock::{Guard, Lock, Rank};
+use crate::lock::{Guard, Lock, rank};
 use crate::sched::numa::summary::Summary;
-use crate::util::padded::Padded;
 
 /// A first-in first-out queue that any thread may use.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub(crate) struct StolenBatch {
 impl NodeQueue {
     pub(crate) fn new() -> NodeQueue {
         NodeQueue {
-            list: Lock::new(Rank::NodeQueue, GList::new()),
+            list: Lock::new(rank::NODE_QUEUE, GList::new()),
             summary: Padded(Summary::default()),
         }
     }

@@ -29,7 +29,7 @@ use crate::loom::{AtomicPtr, Ordering, after_seq_cst};
 ///
 /// Ordering: sequentially consistent, as the idle protocol: a giver stores the G and then checks
 /// whether the M sleeps; the M marks itself as asleep and then checks here.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HandedWork(AtomicPtr<Header>);
 
 const WAITING: *mut Header = std::ptr::without_provenance_mut(1);

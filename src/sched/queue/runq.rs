@@ -33,12 +33,13 @@
 
 use std::ptr::NonNull;
 
+use windlass_ground::padded::Padded;
+
 use crate::g::header::{GRef, Header};
 use crate::g::list::GList;
 use crate::loom::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::util::chaos::{self, Point};
 use crate::util::fmt_as::debug_fields;
-use crate::util::padded::Padded;
 
 /// Slots of a local queue (Go's number).
 #[cfg(not(loom))]

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use windlass_ground::random::Random;
+
 use super::*;
 use crate::g::slab;
-use crate::util::random::Random;
 
 fn gs(n: usize) -> Vec<GRef> {
     let mut gs = Vec::new();

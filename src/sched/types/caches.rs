@@ -3,12 +3,17 @@
 
 use std::cell::{Cell, UnsafeCell};
 
+use windlass_ground::counter::Counter;
+use windlass_ground::stack::{self, Stack, StackPool};
+
 use crate::g::header::{self, GRef, SLOT_BYTES};
 use crate::g::list::GList;
 use crate::g::slab::{self, DepotId};
-use crate::g::stack::{self, Stack, StackPool};
 use crate::loom::oracle;
-use crate::util::counter::Counter;
+
+/// Free stacks that nobody has used for this long go back: from a P's cache to its node, and their pages
+/// from there to the kernel.
+pub(crate) const AGE_NS: u64 = 5_000_000_000;
 
 /// Goroutine numbers that a P reserves at first. Each time it takes four times as many as before, at most so many: else
 /// Ps that do nothing but spawn would stand in line for the counter (docs/SCALE.md).

@@ -1,10 +1,11 @@
 //! The counters of a P.
 
+use windlass_ground::counter::{Counter, SleptTime};
+use windlass_ground::histogram::Times;
+
 use super::steal_levels::N_LEVELS;
 use crate::loom::native::atomic::AtomicU64;
 use crate::sched::numa::policy::N_DENIALS;
-use crate::util::counter::{Counter, SleptTime};
-use crate::util::histogram::Times;
 
 /// Counters of a P. Written by the M that holds it, read by any thread.
 #[derive(Debug, Default)]

@@ -109,7 +109,7 @@ impl std::ops::Deref for M {
 
 /// An M without its P: as a goroutine sees the M that it runs on, which may have lost its P, and as
 /// other threads see it. Aligned to cache lines of its own: it is written at every switch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Carrier {
     /// Ordering: relaxed; set under the lock of the Ms, before its thread exists.
@@ -211,39 +211,11 @@ impl M {
         M(Carrier {
             id: AtomicU64::new(id),
             sched,
-            p: loom::AtomicPtr::new(std::ptr::null_mut()),
-            next_p: AtomicPtr::new(std::ptr::null_mut()),
-            curg: CurG::default(),
-            run_since_ns: AtomicU64::new(0),
-            forks: Cell::new(std::ptr::null()),
-            fork_looks: Cell::new(0),
-            forked_ticks: Cell::new(0),
-            errno: Cell::new(std::ptr::null_mut()),
-            committing: AtomicPtr::new(std::ptr::null_mut()),
-            note: Note::default(),
-            locked_g: CurG::default(),
-            n_locks: Cell::new(0),
-            out_link: OutLink::new(),
-            handed_work: HandedWork::new(),
-            retired: Cell::new(false),
-            #[cfg(feature = "backtrace")]
-            loop_end: Cell::new(0),
-            checks: Checks::default(),
-            spinning: Cell::new(false),
             in_runtime: loom::AtomicU32::new(1),
             access: loom::AtomicU32::new(HAS_P),
-            preempt_at: AtomicU64::new(0),
-            transfers: loom::native::atomic::AtomicU32::new(0),
-            tid: AtomicI32::new(0),
             cpu: AtomicUsize::new(NO_CPU),
-            is_pin_in_doubt: AtomicBool::new(false),
-            is_widened: AtomicBool::new(false),
-            is_loose: AtomicBool::new(false),
-            is_raised: AtomicBool::new(false),
-            simulation: Cell::new(std::ptr::null()),
-            has_short_slice: AtomicBool::new(false),
-            demoted: AtomicBool::new(false),
-            back_cpu_ns: AtomicU64::new(0),
+            handed_work: HandedWork::new(),
+            ..Carrier::default()
         })
     }
 

@@ -10,14 +10,12 @@ pub(crate) mod steal_levels;
 pub(crate) mod counters;
 pub(crate) mod caches;
 pub(crate) mod accounts;
-pub(crate) mod place;
 #[cfg(feature = "sim")]
 pub(crate) mod progress;
 
 #[cfg_attr(not(feature = "sim"), path = "no_simulation.rs")]
 pub(crate) mod simulation;
 pub(crate) mod stop_requests;
-pub(crate) mod offload_pool;
 pub(crate) mod debug_hooks;
 pub(crate) mod p;
 pub(crate) mod m;

@@ -6,6 +6,9 @@
 
 use std::cell::Cell;
 
+use windlass_ground::padded::Padded;
+use windlass_ground::random::Random;
+
 use super::caches::Caches;
 use super::counters::{RetakeCounts, Stats};
 use super::events::Log;
@@ -28,8 +31,6 @@ use crate::sched::queue::runq::RunQueue;
 use crate::sys::clock::{self, NEVER};
 use crate::timer::Timers;
 use crate::util::ladder;
-use crate::util::padded::Padded;
-use crate::util::random::Random;
 
 /// State used by the M that holds the P. Methods of its parts say what any thread may call.
 #[derive(Debug)]

@@ -1,19 +1,23 @@
 //! The scheduler's state: nodes, Ps, Ms, and the locks that protect them.
 #![allow(unsafe_code)]
 
+use windlass_ground::offload_pool::Offload;
+use windlass_ground::padded::Padded;
+use windlass_ground::placed::Placed;
+use windlass_ground::rate_limit::RateLimit;
+use windlass_ground::stack::StackPool;
+use windlass_ground::usable_cpus::UsableCpus;
+
 use super::accounts::Accounts;
 use super::debug_hooks::DebugHooks;
 use super::events::Tracing;
 use super::m::{Carrier, M, Note};
-use super::offload_pool::Offload;
 use super::p::P;
-use super::place::UsableCpus;
 use super::stop_requests::StopRequests;
 use crate::config::Config;
 use crate::g::header::GRef;
 use crate::g::slab::DepotId;
-use crate::g::stack::StackPool;
-use crate::lock::{Lock, Rank};
+use crate::lock::{Lock, rank};
 use crate::loom::native::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -24,9 +28,7 @@ use crate::sched::queue::global::NodeQueue;
 use crate::sched::queue::idle::{IdleNodes, IdleSet};
 use crate::sys::process;
 use crate::util::bitset::BitSet;
-use crate::util::padded::Padded;
-use crate::util::placed::Placed;
-use crate::util::rate_limit::RateLimit;
+use crate::util::numbered::numbered;
 
 /// A NUMA node, as the runtime uses it.
 #[derive(Debug)]
@@ -62,28 +64,21 @@ impl Node {
     }
 }
 
-/// Phase of a runtime's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
-pub(crate) enum Phase {
-    /// Built, or between two runs: goroutines may be queued before the first run.
-    Ready = 0,
-    Running,
-    /// The main goroutine has ended: all others are being cancelled.
-    Cancelling,
-    /// No goroutine is left: Ms leave their loops.
-    Stopping,
-    /// A run has ended; spawning is refused until the next.
-    Ended,
+numbered! {
+    /// Phase of a runtime's life.
+    #[derive(PartialOrd, Ord)]
+    pub(crate) enum Phase {
+        /// Built, or between two runs: goroutines may be queued before the first run.
+        Ready,
+        Running,
+        /// The main goroutine has ended: all others are being cancelled.
+        Cancelling,
+        /// No goroutine is left: Ms leave their loops.
+        Stopping,
+        /// A run has ended; spawning is refused until the next.
+        Ended,
+    }
 }
-
-const PHASES: [Phase; 5] = [
-    Phase::Ready,
-    Phase::Running,
-    Phase::Cancelling,
-    Phase::Stopping,
-    Phase::Ended,
-];
 
 /// All Ms, and the spare ones.
 #[derive(Debug, Default)]
@@ -243,7 +238,7 @@ impl Sched {
             n_procs: AtomicUsize::new(0),
             place,
             world: StopRequests::default(),
-            ms: Lock::new(Rank::Ms, Ms::default()),
+            ms: Lock::new(rank::MS, Ms::default()),
             phase: AtomicU32::new(Phase::Ready as u32),
             idle_nodes: Padded::default(),
             n_foreign: AtomicU64::new(0),
@@ -292,7 +287,7 @@ impl Sched {
 
     #[inline(always)]
     pub(crate) fn phase(&self) -> Phase {
-        PHASES[self.phase.load(Ordering::SeqCst) as usize]
+        Phase::ALL[self.phase.load(Ordering::SeqCst) as usize]
     }
 
     pub(crate) fn set_phase(&self, phase: Phase) {

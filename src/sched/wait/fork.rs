@@ -42,6 +42,8 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 
+use windlass_ground::stack::{Stack, StackPool};
+
 use super::completion;
 use super::current_context;
 use super::handoff::Section;
@@ -53,7 +55,6 @@ use crate::g::cancel_wait::{CancelScope, CancelSource, ScopeChain};
 use crate::g::coro;
 use crate::g::fork::{Fork, ForkList};
 use crate::g::header::{ExtraStack, GRef};
-use crate::g::stack::{Stack, StackPool};
 use crate::g::status::Reason;
 use crate::loom::Ordering;
 use crate::race;

@@ -2,10 +2,13 @@
 //!
 //! For calls that must not see EINTR or short results: completions of a thread's own ring
 //! operations interrupt some of its blocking calls (docs/SAFETY.md), and pool threads have
-//! submitted none (`types::offload_pool`).
+//! submitted none.
 #![allow(unsafe_code)]
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use windlass_ground::offload_pool::{Job, Offload};
 
 use super::completion;
 use super::fork;
@@ -15,7 +18,7 @@ use crate::g::status::Reason;
 use crate::loom::AtomicPtr;
 use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
-use crate::sched::types::offload_pool::{Job, Offload};
+use crate::sched::types::state::Sched;
 
 struct OffloadFrame<F, T> {
     f: Option<F>,
@@ -43,10 +46,10 @@ where
     T: Send,
 {
     let mut long = None;
-    let result = on_pool(f, |pool, job, m| {
-        pool.submit_long(job, m)?;
+    let result = on_pool(f, |pool, job, may_start| {
+        let is_wanted = pool.submit_long(job, may_start)?;
         long = Some(EndOnDrop(pool));
-        Ok(())
+        Ok(is_wanted)
     });
     drop(long);
     result
@@ -66,7 +69,7 @@ fn on_pool<F, T, S>(f: F, submit: S) -> Result<T, F>
 where
     F: FnOnce() -> T + Send,
     T: Send,
-    S: FnOnce(&'static Offload, Job, &Carrier) -> Result<(), Job>,
+    S: FnOnce(&'static Offload, Job, bool) -> Result<bool, Job>,
 {
     let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
         return Ok(f());
@@ -80,18 +83,29 @@ where
         outcome: None,
         done: AtomicPtr::default(),
     };
-    let job = Job {
-        run: run_frame::<F, T>,
-        data: (&raw mut frame).cast(),
-    };
-    if submit(pool, job, m).is_err() {
-        return Err(frame.f.take().expect("the job has not run"));
+    // SAFETY: the closure and its result are Send, and the frame stays until the job sets `done`.
+    let job = unsafe { Job::new(run_frame::<F, T>, (&raw mut frame).cast()) };
+    // A goroutine that has locked its thread may have changed what new threads inherit.
+    match submit(pool, job, !m.is_locked()) {
+        Ok(true) => m.sched().sysmon.note.wake(),
+        Ok(false) => {}
+        Err(_) => return Err(frame.f.take().expect("the job has not run")),
     }
     completion::wait(&frame.done, Reason::Offload).expect("this wait is never cut short");
     match frame.outcome.expect("the job has run") {
         Ok(value) => Ok(value),
         Err(payload) => resume_unwind(payload),
     }
+}
+
+/// Called by sysmon: starts the threads of the pool that jobs wait for.
+///
+/// # Errors
+///
+/// The kernel refuses one, and it remains wanted.
+pub(crate) fn start_wanted(sched: &Sched) -> io::Result<()> {
+    // SAFETY: a scheduler does not move, and closes its pool at the end of each run, after sysmon's.
+    unsafe { sched.offload.start_wanted() }
 }
 
 /// As [`offload`], for a call that depends on the thread's own credentials, name spaces, directories or

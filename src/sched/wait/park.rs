@@ -308,7 +308,7 @@ pub(crate) fn locals<'a>() -> Option<&'a GoroutineLocals> {
 #[inline]
 pub(crate) fn end_locals() {
     if let Some(locals) = locals() {
-        locals.end();
+        locals.values.end();
     }
 }
 

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
+use windlass_ground::stack::Stack;
 use windlass_topology::Topology;
 
 use super::completion;
@@ -15,7 +16,6 @@ use crate::g::coro::Coro;
 use crate::g::details::{Details, Label};
 use crate::g::header::{self, Body, GRef, OffStack, Spawn};
 use crate::g::slab;
-use crate::g::stack::Stack;
 use crate::loom::Ordering;
 use crate::loom::native::Arc;
 use crate::loom::native::atomic::AtomicU64;
@@ -128,29 +128,30 @@ where
         drop(section);
         return refuse(sched, f, options, site);
     }
-    let p = m.p();
-    let node = sched.node_of(p);
-    let g = p
-        .local
-        .caches
-        .take_slot(header::class_of::<F, T>(), node.depot);
-    let parent = m.curg.get().map_or(0, GRef::id);
-    header::init(
-        g,
-        f,
-        describe(
-            sched,
-            options,
-            site,
-            p.local.caches.next_id(),
-            parent,
-            (p.node_idx, false),
-        ),
-    );
-    p.stats.spawned.add(1);
+    let g = make_here(m, f, options, site, 2);
     g.status.set_runnable();
     ready(m, g);
     TaskRef(g)
+}
+
+/// Makes a goroutine on the P of `m`, with `refs` references: the runtime's, and a handle's.
+#[inline(always)]
+pub(crate) fn make_here<F: Body<T>, T>(
+    m: &M,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+    refs: u32,
+) -> GRef {
+    let (sched, p) = (m.sched(), m.p());
+    let (caches, depot) = (&p.local.caches, sched.node_of(p).depot);
+    let g = caches.take_slot(header::class_of::<F, T>(), depot);
+    let parent = m.curg.get().map_or(0, GRef::id);
+    let home = (p.node_idx, false);
+    let properties = describe(sched, options, site, caches.next_id(), parent, home);
+    header::init(g, f, Spawn { refs, ..properties });
+    p.stats.spawned.add(1);
+    g
 }
 
 /// Spawns `body` on the runtime of the calling goroutine, without a handle.
@@ -178,32 +179,15 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
     (details, stack_bytes): (Option<Box<Details>>, usize),
     site: &'static Location<'static>,
 ) -> u64 {
-    let (sched, p) = (m.sched(), m.p());
-    let g = p
-        .local
-        .caches
-        .take_slot(header::class_of::<F, ()>(), sched.node_of(p).depot);
-    let parent = m.curg.get().map_or(0, GRef::id);
     let options = Options {
         details,
         stack_bytes: Some(stack_bytes),
     };
-    let home = (p.node_idx, false);
-    let properties = describe(sched, options, site, p.local.caches.next_id(), parent, home);
-    header::init(
-        g,
-        f,
-        Spawn {
-            // The runtime's only.
-            refs: 1,
-            ..properties
-        },
-    );
+    let g = make_here(m, f, options, site, 1);
     completion::detach(&g.join);
-    p.stats.spawned.add(1);
     g.status.set_runnable();
     let id = g.id();
-    if !p.observes_spawns() || keep_or_place(m, g) {
+    if !m.p().observes_spawns() || keep_or_place(m, g) {
         wake::push_local(m, g);
     }
     id

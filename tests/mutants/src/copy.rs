@@ -10,6 +10,9 @@ use super::weave;
 /// Folders of which nothing changes how a checker ends.
 const WITHOUT_EFFECT: [&str; 2] = ["docs/", "tests/mutants/"];
 
+/// The roots of the crates that mutants change.
+const ROOTS: [&str; 2] = ["src/lib.rs", "crates/ground/src/lib.rs"];
+
 /// Writes the files that differ: those of git, which may have changes that are not committed, with all mutants. `true`
 /// if something that checkers look at has changed since the last run.
 pub(crate) fn renew(from: &Path, to: &Path, mutants: &[Mutant]) -> bool {
@@ -51,7 +54,7 @@ fn with_mutants(file: &str, mut text: Vec<u8>, mutants: &[Mutant]) -> Vec<u8> {
         let woven = weave::weave(file, &sources, mutants);
         text = woven.unwrap_or_else(|why| panic!("{why}")).into_bytes();
     }
-    if file == "src/lib.rs" {
+    if ROOTS.contains(&file) {
         text.extend(weave::MODULE.bytes());
     }
     text

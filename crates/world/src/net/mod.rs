@@ -7,6 +7,7 @@
 
 pub mod dice;
 pub mod address;
+pub mod descriptors;
 pub mod hosts;
 pub mod links;
 pub mod socket;

@@ -12,38 +12,38 @@
 //! names. Everything else uses [`native`], which stays `std`'s under `cfg(loom)`.
 //! `tests/tidy.rs` checks that nobody goes around the door.
 
-pub(crate) mod native;
-#[cfg(all(test, any(loom, miri)))]
-pub(crate) mod models;
-pub(crate) mod oracle;
+pub mod native;
+#[cfg(any(loom, miri))]
+pub mod models;
+pub mod oracle;
 #[cfg(all(loom, orders))]
 mod weaker;
 
 #[cfg(all(loom, not(orders)))]
-pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+pub use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
 #[cfg(not(loom))]
-pub(crate) use native::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+pub use native::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
 #[cfg(all(loom, orders))]
-pub(crate) use weaker::{AtomicPtr, AtomicU32, AtomicU64, fence};
+pub use weaker::{AtomicPtr, AtomicU32, AtomicU64, fence};
 
-pub(crate) use native::atomic::Ordering;
+pub use native::atomic::Ordering;
 
 /// A cell whose accesses an atomic orders: loom reports those that are concurrent.
 #[cfg(loom)]
-pub(crate) use ::loom::cell::Cell;
+pub use ::loom::cell::Cell;
 
 #[cfg(not(loom))]
-pub(crate) use std::cell::Cell;
+pub use std::cell::Cell;
 
-pub(crate) use native::thread;
+pub use native::thread;
 
 #[cfg(loom)]
-pub(crate) use ::loom::sync::{Mutex, MutexGuard};
+pub use ::loom::sync::{Mutex, MutexGuard};
 
 #[cfg(not(loom))]
-pub(crate) use native::{Mutex, MutexGuard};
+pub use native::{Mutex, MutexGuard};
 
 /// Stands behind a sequentially consistent store or read-modify-write that a later load must not
 /// pass. C++20 orders such an access with later sequentially consistent ones only, and aarch64
@@ -52,7 +52,7 @@ pub(crate) use native::{Mutex, MutexGuard};
 /// compiler has to be held back.
 #[inline(always)]
 #[cfg_attr(orders, track_caller)]
-pub(crate) fn after_seq_cst() {
+pub fn after_seq_cst() {
     #[cfg(all(loom, orders))]
     if weaker::is_x86() {
         return;
@@ -70,7 +70,7 @@ pub(crate) fn after_seq_cst() {
 /// A pause in a loop that waits for another thread.
 #[inline(always)]
 #[cfg_attr(explore, track_caller)]
-pub(crate) fn spin_loop() {
+pub fn spin_loop() {
     #[cfg(not(loom))]
     native::hint::spin_loop();
     #[cfg(loom)]
@@ -80,7 +80,7 @@ pub(crate) fn spin_loop() {
 /// Sleeps while `word` holds `expected`, for at most `timeout_ns`; may return early. In a
 /// model only a wait without limit sleeps.
 #[cfg_attr(explore, track_caller)]
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     #[cfg(not(loom))]
     native::futex::wait(word, expected, timeout_ns);
     #[cfg(loom)]
@@ -94,7 +94,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
 /// Wakes one thread that sleeps on the word at `word`, which may be gone.
 #[cfg_attr(not(loom), inline(always))]
 #[cfg_attr(explore, track_caller)]
-pub(crate) fn futex_wake_one(word: *const AtomicU32) {
+pub fn futex_wake_one(word: *const AtomicU32) {
     #[cfg(not(loom))]
     native::futex::wake_one(word);
     #[cfg(loom)]
@@ -128,6 +128,7 @@ mod futex {
 }
 
 /// A `const fn`, but in models: loom's atomics cannot be made in constants.
+#[macro_export]
 macro_rules! const_fn {
     ($(#[$attribute:meta])* $vis:vis const fn $($rest:tt)*) => {
         #[cfg(not(loom))]
@@ -139,4 +140,4 @@ macro_rules! const_fn {
         $vis fn $($rest)*
     };
 }
-pub(crate) use const_fn;
+pub use const_fn;

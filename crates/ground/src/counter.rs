@@ -2,17 +2,17 @@
 
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 
-/// A counter with one writer at a time, the M that holds the P.
+/// A counter with one writer at a time.
 ///
 /// Ordering: release and acquire, which are free on x86. A reader that sees a count also sees the
 /// counts that were written before it.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds without an atomic read-modify-write, because only the owner writes.
     #[inline(always)]
-    pub(crate) fn add(&self, n: u64) {
+    pub fn add(&self, n: u64) {
         self.0.store(
             self.0.load(Ordering::Relaxed).wrapping_add(n),
             Ordering::Release,
@@ -21,40 +21,41 @@ impl Counter {
 
     /// Stores a value, for quantities that rise and fall.
     #[inline(always)]
-    pub(crate) fn set(&self, n: u64) {
+    pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Release);
     }
 
+    /// Reads it.
     #[inline(always)]
-    pub(crate) fn get(&self) -> u64 {
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 }
 
 /// How long a thread has slept in all, the sleep that it is in included.
 ///
-/// One word has it: the time of past sleeps; or during a sleep that time less the moment when it began, with [`ASLEEP`].
+/// One word has it: the time of past sleeps; or during a sleep that time less the moment when it began, with `ASLEEP`.
 /// With two words, a reader between the writes of a thread that wakes counts that sleep twice.
 #[derive(Debug, Default)]
-pub(crate) struct SleptTime(Counter);
+pub struct SleptTime(Counter);
 
 /// The thread sleeps; the other bits are a difference, modulo this.
 const ASLEEP: u64 = 1 << 63;
 
 impl SleptTime {
     /// The thread falls asleep at `now_ns`. Called by the one writer.
-    pub(crate) fn begin(&self, now_ns: u64) {
+    pub fn begin(&self, now_ns: u64) {
         self.0.set(self.0.get().wrapping_sub(now_ns) | ASLEEP);
     }
 
     /// The thread is awake at `now_ns`, after a [`begin`](SleptTime::begin).
-    pub(crate) fn end(&self, now_ns: u64) {
+    pub fn end(&self, now_ns: u64) {
         self.0.set(self.0.get().wrapping_add(now_ns) & !ASLEEP);
     }
 
     /// The time until now. It never falls from one call to a later one: if the thread wakes while the clock is read,
     /// that reading is not used.
-    pub(crate) fn until_now_ns(&self, now_ns: impl Fn() -> u64) -> u64 {
+    pub fn until_now_ns(&self, now_ns: impl Fn() -> u64) -> u64 {
         loop {
             let word = self.0.get();
             if word & ASLEEP == 0 {
@@ -71,16 +72,18 @@ impl SleptTime {
 /// A cached reading of the clock. Its owner updates it from time to time; another thread does so if
 /// the owner cannot. Ordering: relaxed; any recent reading serves.
 #[derive(Debug, Default)]
-pub(crate) struct CoarseTime(AtomicU64);
+pub struct CoarseTime(AtomicU64);
 
 impl CoarseTime {
+    /// The latest reading.
     #[inline(always)]
-    pub(crate) fn get(&self) -> u64 {
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Updates it.
     #[inline(always)]
-    pub(crate) fn set(&self, now_ns: u64) {
+    pub fn set(&self, now_ns: u64) {
         self.0.store(now_ns, Ordering::Relaxed);
     }
 }

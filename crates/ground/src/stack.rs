@@ -20,10 +20,8 @@
 //!   the hot frames of many stacks are not in the same cache sets. It is linear, not hashed: the
 //!   prefetcher can follow a stride.
 //! - Free stacks are reused last in, first out, with their pages: a short goroutine runs on memory
-//!   that is still in the cache. A P keeps a few (its cache, see `sched::types::p`) until it has slept for
-//!   an age, its node keeps the rest.
-//! - The pages of stacks that were free for a whole age (`sched::monitor::scavenge`) are returned
-//!   to the kernel. Stacks are taken from the back of the list, so the lowest length of the list
+//!   that is still in the cache.
+//! - The pages of stacks that were free for a whole age can be returned to the kernel. Stacks are taken from the back of the list, so the lowest length of the list
 //!   during the age is the number of stacks at its front that were not used. The mapping and the
 //!   guard stay; such a stack is reused when no other is free.
 //! - Sizes beyond the largest class, and those that would leave most of its slots unused, get a
@@ -37,15 +35,16 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
+use windlass_sys::mmap::{self, GuardKind};
+use windlass_sys::numa;
+
 use crate::lock::{Lock, Rank};
 use crate::loom::native::OnceLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::oracle;
-use crate::sys::mmap::{self, GuardKind};
-use crate::sys::numa;
 
-/// Slot sizes that are pooled. The largest is that of the main goroutine, whose forks need as much.
-pub(crate) const CLASSES: [usize; 4] = [64 * 1024, 256 * 1024, 1024 * 1024, 8 * 1024 * 1024];
+/// Slot sizes that are pooled.
+pub const CLASSES: [usize; 4] = [64 * 1024, 256 * 1024, 1024 * 1024, 8 * 1024 * 1024];
 
 const LARGEST: usize = CLASSES.len() - 1;
 
@@ -53,48 +52,47 @@ const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 64;
 /// The slots of an arena of each class. It has fewer where address space is short.
 const SLOTS_PER_ARENA: [usize; CLASSES.len()] = [256, 256, 256, 8];
-/// Free stacks that nobody has used for this long go back: from a P's cache to its node, and their pages
-/// from there to the kernel.
-pub(crate) const AGE_NS: u64 = 5_000_000_000;
 /// The number of stacks whose pages are returned between two acquisitions of the lock.
 const RETURNED_AT_ONCE: usize = 64;
 
 /// The bounds of one stack.
 ///
-/// `bottom` is page-aligned; its two low bits hold the class (or [`OWN`]),
+/// `bottom` is page-aligned; its two low bits hold the class (or `OWN`),
 /// the ten above them the node.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Stack {
+pub struct Stack {
     bottom: usize,
     top: usize,
 }
 
 impl Stack {
+    /// The lowest address, where its guard page is.
     #[inline]
-    pub(crate) fn bottom(&self) -> NonZeroUsize {
+    pub fn bottom(&self) -> NonZeroUsize {
         NonZeroUsize::new(self.bottom & !0xfff).expect("a mapped address is not 0")
     }
 
+    /// The address where the first frame begins.
     #[inline]
-    pub(crate) fn top(&self) -> NonZeroUsize {
+    pub fn top(&self) -> NonZeroUsize {
         NonZeroUsize::new(self.top).expect("a mapped address is not 0")
     }
 
     /// The usable addresses: above the guard page, and below the frame record at the top.
-    pub(crate) fn span(&self) -> Range<usize> {
+    pub fn span(&self) -> Range<usize> {
         self.bottom().get() + mmap::page_bytes()..self.top - 2 * size_of::<usize>()
     }
 
     /// The class of this stack, or `None` for one with a mapping of its own.
     #[inline]
-    pub(crate) fn class(&self) -> Option<usize> {
+    pub fn class(&self) -> Option<usize> {
         let tag = self.bottom & OWN;
         (tag != OWN).then_some(tag)
     }
 
     /// The node of the pool that it came from.
     #[inline]
-    pub(crate) fn node(&self) -> usize {
+    pub fn node(&self) -> usize {
         (self.bottom & 0xfff) >> NODE_SHIFT
     }
 }
@@ -108,7 +106,7 @@ const MAX_NODE_TAG: usize = 0x1ff;
 
 /// The smallest class that holds `bytes`, or `None` for a mapping of its own.
 #[inline]
-pub(crate) fn class_for(bytes: usize) -> Option<usize> {
+pub fn class_for(bytes: usize) -> Option<usize> {
     class_with(bytes, mmap::page_bytes())
 }
 
@@ -123,35 +121,13 @@ fn class_with(bytes: usize, page_bytes: usize) -> Option<usize> {
 }
 
 /// The size of the largest stacks that are pooled.
-pub(crate) fn largest_pooled() -> usize {
+pub fn largest_pooled() -> usize {
     CLASSES[LARGEST] - (mmap::page_bytes() - mmap::SMALLEST_PAGE_BYTES)
 }
 
-/// The stack pointer of the caller.
-#[inline(always)]
-pub(crate) fn pointer() -> usize {
-    let sp: usize;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction reads a register.
-    unsafe {
-        std::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
-    unsafe {
-        std::arch::asm!("mov {}, sp", out(reg) sp, options(nomem, nostack, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        let here = 0_u8;
-        sp = (&raw const here).addr();
-    }
-    sp
-}
-
-/// The usable addresses of the stack of a goroutine that requested `stack_bytes`, from the address
+/// The usable addresses of the stack of a coroutine that requested `stack_bytes`, from the address
 /// of its yielder: that lies in the top page, whatever the colour.
-pub(crate) fn span_of(way_out: usize, stack_bytes: usize) -> Range<usize> {
+pub fn span_of(way_out: usize, stack_bytes: usize) -> Range<usize> {
     span_with(way_out, stack_bytes, mmap::page_bytes())
 }
 
@@ -244,7 +220,7 @@ struct Inner {
 
 /// The stacks of one NUMA node.
 #[derive(Debug)]
-pub(crate) struct StackPool {
+pub struct StackPool {
     node_idx: usize,
     /// The kernel's number of the preferred node, on machines with more than one.
     os_node: Option<u32>,
@@ -262,8 +238,9 @@ pub(crate) struct StackPool {
 }
 
 impl StackPool {
-    /// A pool without any mapping.
-    pub(crate) fn new(
+    /// A pool without any mapping, of one of `n_nodes` nodes. Its lock has the rank `rank`.
+    pub fn new(
+        rank: Rank,
         node_idx: usize,
         os_node: Option<u32>,
         guard: GuardKind,
@@ -275,7 +252,7 @@ impl StackPool {
             guard,
             n_nodes,
             inner: Lock::new(
-                Rank::Stacks,
+                rank,
                 Inner {
                     classes: Default::default(),
                     arenas: Vec::new(),
@@ -290,41 +267,41 @@ impl StackPool {
     }
 
     /// The number of stacks, in use or free.
-    pub(crate) fn n_made(&self) -> usize {
+    pub fn n_made(&self) -> usize {
         self.n_made.load(Ordering::Relaxed)
     }
 
     /// The most stacks at any one time.
-    pub(crate) fn n_peak(&self) -> usize {
+    pub fn n_peak(&self) -> usize {
         self.n_peak.load(Ordering::Relaxed)
     }
 
     /// The number of free stacks in this pool.
-    pub(crate) fn n_free(&self) -> usize {
+    pub fn n_free(&self) -> usize {
         let inner = self.inner.lock();
         inner.classes.iter().map(ClassPool::n_free).sum()
     }
 
     /// The number of those whose pages were returned.
-    pub(crate) fn n_returned(&self) -> usize {
+    pub fn n_returned(&self) -> usize {
         let inner = self.inner.lock();
         inner.classes.iter().map(|c| c.empty.len()).sum()
     }
 
     /// Whether there are free stacks with their pages.
-    pub(crate) fn has_pages_to_return(&self) -> bool {
+    pub fn has_pages_to_return(&self) -> bool {
         let inner = self.inner.lock();
         inner.classes.iter().any(|c| !c.free.is_empty())
     }
 
     /// Ends an age and begins the next: stacks that were free all the time are old now.
-    pub(crate) fn end_age(&self) {
+    pub fn end_age(&self) {
         let mut inner = self.inner.lock();
         inner.classes.iter_mut().for_each(ClassPool::end_age);
     }
 
     /// Returns the pages of up to `max` old stacks to the kernel; returns the number of stacks.
-    pub(crate) fn return_old(&self, max: usize) -> usize {
+    pub fn return_old(&self, max: usize) -> usize {
         let mut n_done = 0;
         for (class, &slot_bytes) in CLASSES.iter().enumerate() {
             while n_done < max {
@@ -350,7 +327,7 @@ impl StackPool {
     /// Passes to `f` an address in each of about up to `n` pages of stacks, evenly spread, in use
     /// or free: the top page of a stack, which every goroutine that ran has written, and the next
     /// one.
-    pub(crate) fn sample_pages(&self, n: usize, mut f: impl FnMut(usize)) {
+    pub fn sample_pages(&self, n: usize, mut f: impl FnMut(usize)) {
         let inner = self.inner.lock();
         let slots: usize = inner.arenas.iter().map(|a| a.n_slots).sum();
         let step = (2 * slots).div_ceil(n.max(1)).max(1);
@@ -366,7 +343,7 @@ impl StackPool {
     }
 
     /// The address ranges of the arenas. A stack that is free, or was, is in one, or is not mapped.
-    pub(crate) fn arenas(&self) -> Vec<Range<usize>> {
+    pub fn arenas(&self) -> Vec<Range<usize>> {
         let inner = self.inner.lock();
         let ranges = inner
             .arenas
@@ -385,7 +362,7 @@ impl StackPool {
     /// # Errors
     ///
     /// `OutOfMemory` when the kernel refuses more address space or mappings.
-    pub(crate) fn take(&self, bytes: usize) -> io::Result<Stack> {
+    pub fn take(&self, bytes: usize) -> io::Result<Stack> {
         let stack = match class_for(bytes) {
             Some(class) => {
                 let mut inner = self.inner.lock();
@@ -402,14 +379,14 @@ impl StackPool {
 
     /// Fills `into` with up to `n` free stacks of a class, for a P's cache. Only existing stacks:
     /// making stacks ahead of need would waste guards.
-    pub(crate) fn take_free(&self, class: usize, n: usize, into: &mut Vec<Stack>) {
+    pub fn take_free(&self, class: usize, n: usize, into: &mut Vec<Stack>) {
         let before = into.len();
         self.inner.lock().classes[class].pop_many(n, into);
         oracle::stacks((into.len() - before).cast_signed());
     }
 
     /// Returns stacks to the pool.
-    pub(crate) fn give(&self, stacks: impl IntoIterator<Item = Stack>) {
+    pub fn give(&self, stacks: impl IntoIterator<Item = Stack>) {
         let mut inner = self.inner.lock();
         for stack in stacks {
             oracle::stacks(-1);
@@ -555,7 +532,7 @@ impl StackPool {
     /// # Safety
     ///
     /// No stack of this pool is in use or will be used again.
-    pub(crate) unsafe fn unmap(&self) {
+    pub unsafe fn unmap(&self) {
         let mut inner = self.inner.lock();
         inner.classes = Default::default();
         for arena in std::mem::take(&mut inner.arenas) {
@@ -600,7 +577,7 @@ mod tests {
     use super::*;
 
     fn pool() -> StackPool {
-        StackPool::new(0, None, mmap::probe_guard().unwrap(), 1)
+        StackPool::new(Rank(0), 0, None, mmap::probe_guard().unwrap(), 1)
     }
 
     #[test]
@@ -624,7 +601,7 @@ mod tests {
     fn larger_pages_leave_as_much_of_a_stack() {
         for page_bytes in [4 << 10, 16 << 10, 64 << 10] {
             for asked in [
-                crate::config::MIN_STACK_BYTES,
+                16 << 10,
                 64 << 10,
                 256 << 10,
                 300_000,
@@ -655,7 +632,7 @@ mod tests {
 
     #[test]
     fn guards_that_split_are_counted_and_bounded() {
-        let p = StackPool::new(0, None, GuardKind::Mprotect, 1);
+        let p = StackPool::new(Rank(0), 0, None, GuardKind::Mprotect, 1);
         p.limit.set(3).unwrap();
         let small: Vec<_> = (0..2).map(|_| p.take(100_000).unwrap()).collect();
         let large = p.take(3 << 20).unwrap();

@@ -1,58 +1,69 @@
-//! The CPUs that this process may use now, and plans that place Ps on them.
+//! The CPUs that this process may use now, and plans that place threads on them.
 //!
-//! The usable CPUs are those of sysmon's affinity mask. Sysmon is never pinned, so the kernel keeps
+//! The usable CPUs are those of the affinity mask of a witness: a thread that is never pinned, so the kernel keeps
 //! its mask inside the cpuset of the control group and free of offline CPUs, and a user who
-//! restricts the whole process (`taskset -ap`) restricts sysmon, too. The masks of other threads
-//! carry no information, because those threads are pinned.
+//! restricts the whole process (`taskset -ap`) restricts the witness, too. The masks of pinned threads
+//! carry no information.
 //!
 //! A thread whose mask was never set follows its cpuset when that grows again; a thread whose mask
-//! was set is limited to that mask. So if the affinity of the thread that builds the runtime is no
-//! narrower than its cpuset, sysmon's mask is set to all CPUs that could exist. If it is narrower,
+//! was set is limited to that mask. So if the affinity of the thread that makes a [`UsableCpus`] is no
+//! narrower than its cpuset, the mask of the witness is to be set to all CPUs that could exist. If it is narrower,
 //! the restriction is assumed to be intended.
 
 use std::io;
 
+use windlass_sys::affinity::{self, Mask};
+use windlass_sys::sched as threads;
 use windlass_topology::{
     CpuLimits, Plan, PlanError, Request, Source, Topology, cpu_limits, default_processors, plan,
 };
 
-use crate::config::Config;
 use crate::loom::native::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::sys::affinity::{self, Mask};
-use crate::sys::sched as threads;
+
+/// What is asked of a [`UsableCpus`].
+#[derive(Debug)]
+pub struct Wanted {
+    /// Another machine than this one.
+    pub topology: Option<Topology>,
+    /// Whether threads are pinned.
+    pub pin: bool,
+    /// The nodes that may be used; all if it is `None`.
+    pub nodes: Option<Vec<u32>>,
+    /// Whether there may be as many Ps as the machine has CPUs.
+    pub grows: bool,
+}
 
 /// Where Ps may be placed: consulted whenever their number, or the usable CPUs, change.
 #[derive(Debug)]
-pub(crate) struct UsableCpus {
-    /// The machine as it was when the runtime was built.
-    pub(crate) topology: Topology,
+pub struct UsableCpus {
+    /// The machine as it was first.
+    pub topology: Topology,
     nodes: Option<Vec<u32>>,
     /// Whether the number of Ps is the default one, which changes with the CPUs and their quota.
     /// Ordering: relaxed, a setting.
-    pub(crate) is_default: AtomicBool,
+    pub is_default: AtomicBool,
     /// Whether there is a P for every CPU of the machine, including CPUs that may not be used now.
     has_all: bool,
     /// The CPUs usable now; `None` where changes are not followed.
     now: Option<Mutex<Now>>,
-    /// The thread that built the runtime: of all threads that may call `run`, its mask says most
-    /// about the process.
+    /// The thread that made this: of all threads that ask, its mask says most about the process.
     builder: i32,
     /// Plans made because the CPUs had changed. Ordering: relaxed, statistics.
-    pub(crate) replans: AtomicU64,
+    pub replans: AtomicU64,
     /// Ps in use whose CPU is on another node than their memory. Ordering: relaxed, statistics.
-    pub(crate) n_away: AtomicUsize,
+    pub n_away: AtomicUsize,
 }
 
 /// The CPUs that plans are made for.
 #[derive(Clone, Debug)]
-pub(crate) struct Now {
-    /// The mask of sysmon, or of the thread that built the runtime.
-    pub(crate) mask: Mask,
+pub struct Now {
+    /// The mask of the witness, or of the thread that made this.
+    pub mask: Mask,
     /// The machine with these CPUs allowed.
-    pub(crate) topology: Arc<Topology>,
-    /// The mask for threads that are not pinned: see [`free`].
-    pub(crate) free: Mask,
+    pub topology: Arc<Topology>,
+    /// The mask for threads that are not pinned: see `free`.
+    pub free: Mask,
 }
 
 impl UsableCpus {
@@ -62,12 +73,12 @@ impl UsableCpus {
     /// # Errors
     ///
     /// An error of reading the machine's topology.
-    pub(crate) fn new(config: &Config, is_default: bool) -> io::Result<UsableCpus> {
-        let (topology, mask) = match config.topology.clone() {
+    pub fn new(wanted: Wanted, is_default: bool) -> io::Result<UsableCpus> {
+        let (topology, mask) = match wanted.topology {
             Some(topology) => (topology, None),
             None => (
                 Topology::detect().map_err(io::Error::other)?,
-                affinity::current().filter(|_| config.pin),
+                affinity::current().filter(|_| wanted.pin),
             ),
         };
         let now = mask.filter(|_| *topology.source() == Source::ThisMachine);
@@ -78,9 +89,9 @@ impl UsableCpus {
         });
         Ok(UsableCpus {
             topology,
-            nodes: config.nodes.clone(),
+            nodes: wanted.nodes,
             is_default: AtomicBool::new(is_default),
-            has_all: now.is_some() && config.max_processors.is_none(),
+            has_all: now.is_some() && wanted.grows,
             now: now.map(Mutex::new),
             builder: threads::gettid(),
             replans: AtomicU64::new(0),
@@ -89,7 +100,7 @@ impl UsableCpus {
     }
 
     /// Whether changes of the CPUs are followed.
-    pub(crate) fn follows_cpus(&self) -> bool {
+    pub fn follows_cpus(&self) -> bool {
         self.now.is_some()
     }
 
@@ -99,30 +110,30 @@ impl UsableCpus {
     }
 
     /// The CPUs that the last plan was made for.
-    pub(crate) fn now(&self) -> Option<Now> {
+    pub fn now(&self) -> Option<Now> {
         self.with_now(Now::clone)
     }
 
     /// Calls `f` with the CPUs that the last plan was made for.
-    pub(crate) fn with_now<T>(&self, f: impl FnOnce(&Now) -> T) -> Option<T> {
+    pub fn with_now<T>(&self, f: impl FnOnce(&Now) -> T) -> Option<T> {
         self.lock().map(|now| f(&now))
     }
 
     /// Sets the CPUs for later plans. Returns the previous ones.
-    pub(crate) fn replace(&self, new: Now) -> Option<Now> {
+    pub fn replace(&self, new: Now) -> Option<Now> {
         let mut now = self.lock()?;
         Some(std::mem::replace(&mut *now, new))
     }
 
     /// The machine with the CPUs that may be used now.
-    pub(crate) fn machine(&self) -> Arc<Topology> {
+    pub fn machine(&self) -> Arc<Topology> {
         let now = self.lock().map(|now| Arc::clone(&now.topology));
         now.unwrap_or_else(|| Arc::new(self.topology.clone()))
     }
 
     /// The usable CPUs for a thread mask `mask`; `None` if the machine cannot be read. Reads the
     /// machine again if the mask has CPUs that are not yet known.
-    pub(crate) fn with_mask(&self, mask: Mask) -> Option<Now> {
+    pub fn with_mask(&self, mask: Mask) -> Option<Now> {
         let cpus = mask.cpus();
         let known = self.machine();
         let is_new = cpus.iter().any(|&cpu| known.pu(cpu).is_none());
@@ -144,7 +155,7 @@ impl UsableCpus {
     /// A thread that may use all of the process's CPUs must still be able to if the cpuset grows
     /// meanwhile. A thread other than the one that built the runtime may have a mask of its own,
     /// which says nothing about the process.
-    pub(crate) fn masks_of_run(&self, caller: Option<Mask>) -> (Option<Mask>, Option<Mask>) {
+    pub fn masks_of_run(&self, caller: Option<Mask>) -> (Option<Mask>, Option<Mask>) {
         let Some(now) = self.now() else {
             return (None, caller);
         };
@@ -160,7 +171,7 @@ impl UsableCpus {
 
     /// The default number of Ps on this machine: one for each allowed CPU on the chosen nodes, up
     /// to the CPU quota.
-    pub(crate) fn default_processors(&self, machine: &Topology) -> usize {
+    pub fn default_processors(&self, machine: &Topology) -> usize {
         default_processors(machine).min(self.n_cpus(machine)).max(1)
     }
 
@@ -174,7 +185,7 @@ impl UsableCpus {
     }
 
     /// The default for the maximum number of Ps.
-    pub(crate) fn max_processors(&self) -> usize {
+    pub fn max_processors(&self) -> usize {
         match self.has_all {
             true => self.plan_all(None).map_or(1, |plan| plan.ps.len()),
             false => self.n_cpus(&self.topology),
@@ -197,7 +208,7 @@ impl UsableCpus {
     /// # Errors
     ///
     /// `InvalidInput`: no Ps, or too many.
-    pub(crate) fn plan(&self, n: usize) -> io::Result<Plan> {
+    pub fn plan(&self, n: usize) -> io::Result<Plan> {
         let machine = self.machine();
         let request = Request {
             n_ps: Some(n),
@@ -212,7 +223,7 @@ impl UsableCpus {
     /// # Errors
     ///
     /// `InvalidInput`: there is no such node, or no Ps, or too many.
-    pub(crate) fn check(&self, n: usize) -> io::Result<Plan> {
+    pub fn check(&self, n: usize) -> io::Result<Plan> {
         let request = Request {
             n_ps: Some(n),
             nodes: self.nodes.clone(),
@@ -226,7 +237,7 @@ impl UsableCpus {
     /// # Errors
     ///
     /// As [`UsableCpus::check`].
-    pub(crate) fn structure(&self, max: usize) -> io::Result<Plan> {
+    pub fn structure(&self, max: usize) -> io::Result<Plan> {
         match self.has_all {
             true => self.plan_all(Some(max)).map_err(invalid),
             false => self.check(max),

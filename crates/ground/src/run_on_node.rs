@@ -1,12 +1,12 @@
 //! Running work on a NUMA node: for memory that the kernel allocates where its caller runs, such as
 //! a ring's, and for memory placed by first touch.
 
-use crate::sys::sched::on_own_thread;
-use crate::sys::{affinity, numa};
+use windlass_sys::sched::on_own_thread;
+use windlass_sys::{affinity, numa};
 
 /// Runs `f` on a thread of its own that is bound to `cpu`, if given, and allocates memory of the
 /// node `memory`. Runs `f` in place if no node is given, or the kernel refuses a thread.
-pub(crate) fn on_node<T: Send>(
+pub fn on_node<T: Send>(
     cpu: Option<usize>,
     memory: Option<u32>,
     f: impl FnOnce() -> T + Send,

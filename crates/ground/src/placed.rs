@@ -17,8 +17,7 @@ use std::io;
 use std::ops::{Index, Range};
 use std::ptr::NonNull;
 
-use crate::sys::{mmap, numa};
-use crate::util::fmt_as::debug_fields;
+use windlass_sys::{mmap, numa};
 
 /// A mapping, unmapped when dropped.
 struct Pages {
@@ -46,7 +45,7 @@ impl Drop for Pages {
 }
 
 /// Values in groups, each group on pages of one node. The values do not move.
-pub(crate) struct Placed<T> {
+pub struct Placed<T> {
     values: Vec<NonNull<T>>,
     groups: Vec<Pages>,
 }
@@ -57,7 +56,8 @@ unsafe impl<T: Send> Send for Placed<T> {}
 unsafe impl<T: Sync> Sync for Placed<T> {}
 
 impl<T> Placed<T> {
-    pub(crate) fn new() -> Placed<T> {
+    /// No values.
+    pub fn new() -> Placed<T> {
         Placed {
             values: Vec::new(),
             groups: Vec::new(),
@@ -70,7 +70,7 @@ impl<T> Placed<T> {
     /// # Errors
     ///
     /// The kernel's, when it has no memory. Then `values` has not been advanced.
-    pub(crate) fn push_group(
+    pub fn push_group(
         &mut self,
         node: Option<u32>,
         values: impl ExactSizeIterator<Item = T>,
@@ -94,42 +94,46 @@ impl<T> Placed<T> {
         Ok(())
     }
 
+    /// The number of values.
     #[inline(always)]
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.values.len()
     }
 
+    /// The value at a position.
     #[inline]
-    pub(crate) fn get(&self, idx: usize) -> Option<&T> {
+    pub fn get(&self, idx: usize) -> Option<&T> {
         // SAFETY: the value lives as long as `self`.
         self.values.get(idx).map(|p| unsafe { p.as_ref() })
     }
 
-    pub(crate) fn iter(&self) -> Iter<'_, T> {
+    /// The values in order.
+    pub fn iter(&self) -> Iter<'_, T> {
         // SAFETY: as in `get`.
         self.values.iter().map(|p| unsafe { p.as_ref() })
     }
 
     /// The values at these positions.
-    pub(crate) fn range(&self, range: Range<usize>) -> Iter<'_, T> {
+    pub fn range(&self, range: Range<usize>) -> Iter<'_, T> {
         // SAFETY: as in `get`.
         self.values[range].iter().map(|p| unsafe { p.as_ref() })
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
+    /// The values in order, to be changed.
+    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
         // SAFETY: as in `get`, and each value is yielded once.
         self.values.iter_mut().map(|p| unsafe { p.as_mut() })
     }
 
     /// The addresses of a value.
-    pub(crate) fn span(&self, idx: usize) -> Range<usize> {
+    pub fn span(&self, idx: usize) -> Range<usize> {
         let at = self.values[idx].as_ptr().addr();
         at..at + size_of::<T>()
     }
 }
 
-pub(crate) type Iter<'a, T> =
-    std::iter::Map<std::slice::Iter<'a, NonNull<T>>, fn(&NonNull<T>) -> &T>;
+/// An iterator over the values of a [`Placed`].
+pub type Iter<'a, T> = std::iter::Map<std::slice::Iter<'a, NonNull<T>>, fn(&NonNull<T>) -> &T>;
 
 impl<'a, T> IntoIterator for &'a Placed<T> {
     type Item = &'a T;
@@ -165,8 +169,8 @@ impl<T> Drop for Placed<T> {
     }
 }
 
-/// A vector on pages of a node, for growing state of a P that other threads read.
-pub(crate) struct PageVec<T: Copy> {
+/// A vector on pages of a node.
+pub struct PageVec<T: Copy> {
     base: *mut T,
     len: usize,
     bytes: usize,
@@ -178,7 +182,7 @@ unsafe impl<T: Copy + Send> Send for PageVec<T> {}
 
 impl<T: Copy> PageVec<T> {
     /// An empty vector, without a page.
-    pub(crate) const fn new(node: Option<u32>) -> PageVec<T> {
+    pub const fn new(node: Option<u32>) -> PageVec<T> {
         PageVec {
             base: std::ptr::dangling_mut(),
             len: 0,
@@ -187,8 +191,9 @@ impl<T: Copy> PageVec<T> {
         }
     }
 
+    /// Adds a value at the end.
     #[inline]
-    pub(crate) fn push(&mut self, value: T) {
+    pub fn push(&mut self, value: T) {
         if (self.len + 1) * size_of::<T>() > self.bytes {
             self.grow();
         }
@@ -198,7 +203,7 @@ impl<T: Copy> PageVec<T> {
     }
 
     /// Removes a value and moves the last one into its place.
-    pub(crate) fn swap_remove(&mut self, idx: usize) -> T {
+    pub fn swap_remove(&mut self, idx: usize) -> T {
         let value = self[idx];
         let last = self.len - 1;
         self.swap(idx, last);
@@ -206,7 +211,8 @@ impl<T: Copy> PageVec<T> {
         value
     }
 
-    pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+    /// Keeps some of the values, in their order.
+    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         let mut n = 0;
         for i in 0..self.len {
             let value = self[i];
@@ -218,12 +224,13 @@ impl<T: Copy> PageVec<T> {
         self.len = n;
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Removes all values, and keeps the pages.
+    pub fn clear(&mut self) {
         self.len = 0;
     }
 
     /// The addresses of its pages.
-    pub(crate) fn span(&self) -> Range<usize> {
+    pub fn span(&self) -> Range<usize> {
         self.base.addr()..self.base.addr() + self.bytes
     }
 
@@ -272,7 +279,12 @@ impl<T: Copy> Extend<T> for PageVec<T> {
     }
 }
 
-debug_fields!([T: Copy] PageVec<T>, |this| len: this.len, ..);
+impl<T: Copy> fmt::Debug for PageVec<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("PageVec");
+        fields.field("len", &self.len).finish_non_exhaustive()
+    }
+}
 
 impl<T: Copy> Drop for PageVec<T> {
     fn drop(&mut self) {
@@ -289,7 +301,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::util::random::Random;
+    use crate::random::Random;
 
     struct Counted<'a>(&'a Cell<usize>, u32);
 

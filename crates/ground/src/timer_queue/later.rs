@@ -9,9 +9,10 @@
 //! it, and adding one sorts nothing. (These are the hierarchical timing wheels of Varghese and Lauck,
 //! 1987, scheme 7. The heap behind them keeps nanoseconds.)
 
+use windlass_sys::clock::NEVER;
+
 use super::entry::Entry;
-use crate::sys::clock::NEVER;
-use crate::util::placed::PageVec;
+use crate::placed::PageVec;
 
 /// A bucket of level 0 spans 2^20 ns, about a millisecond.
 const TICK_BITS: u32 = 20;
@@ -25,27 +26,27 @@ const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(DIGIT_BITS) as usize;
 const KEPT_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
-struct Bucket {
-    entries: PageVec<Entry>,
+struct Bucket<T: Copy> {
+    entries: PageVec<Entry<T>>,
     /// When the earliest entry is due.
     first_ns: u64,
 }
 
 /// The entries of later ticks than the current one.
 #[derive(Debug)]
-pub(super) struct Later {
+pub(super) struct Later<T: Copy> {
     /// The current tick. It may lie behind the clock, and never passes a bucket that is not empty.
     tick: u64,
     len: usize,
     /// For each level a bit for each bucket that is not empty.
     occupied: [u64; LEVELS],
     /// The buckets of each level; none until the first entry comes.
-    buckets: Vec<[Bucket; BUCKETS]>,
+    buckets: Vec<[Bucket<T>; BUCKETS]>,
     node: Option<u32>,
 }
 
-impl Later {
-    pub(super) fn new(node: Option<u32>) -> Later {
+impl<T: Copy> Later<T> {
+    pub(super) fn new(node: Option<u32>) -> Later<T> {
         Later {
             tick: 0,
             len: 0,
@@ -69,7 +70,7 @@ impl Later {
 
     /// Takes an entry, or gives it back if it is none of a later tick.
     #[inline]
-    pub(super) fn add(&mut self, entry: Entry) -> Result<(), Entry> {
+    pub(super) fn add(&mut self, entry: Entry<T>) -> Result<(), Entry<T>> {
         let tick = entry.when_ns >> TICK_BITS;
         if tick <= self.tick {
             return Err(entry);
@@ -100,7 +101,7 @@ impl Later {
     }
 
     /// Goes on to the tick of `now_ns`, and hands out the entries until then.
-    pub(super) fn advance(&mut self, now_ns: u64, mut take: impl FnMut(Entry)) {
+    pub(super) fn advance(&mut self, now_ns: u64, mut take: impl FnMut(Entry<T>)) {
         let now = now_ns >> TICK_BITS;
         while let Some((level, digit)) = self.first() {
             let shift = level as u32 * DIGIT_BITS;
@@ -131,7 +132,7 @@ impl Later {
     }
 
     /// Keeps some entries.
-    pub(super) fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(&Entry<T>) -> bool) {
         for level in 0..LEVELS {
             let mut left = self.occupied[level];
             while left != 0 {
@@ -151,7 +152,7 @@ impl Later {
     }
 
     /// All entries, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<T>> {
         let buckets = self.buckets.iter().flatten();
         buckets.flat_map(|bucket| bucket.entries.iter())
     }

@@ -7,16 +7,17 @@ use crate::loom::native::atomic::{AtomicU64, Ordering};
 
 /// Owner-only random numbers; not for secrets.
 #[derive(Debug)]
-pub(crate) struct Random(Cell<u64>);
+pub struct Random(Cell<u64>);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
+    /// A generator that draws the same numbers for the same seed.
+    pub fn new(seed: u64) -> Random {
         Random(Cell::new(seed.wrapping_mul(STEP) | 1))
     }
 
     /// A number below `n`, which is not 0.
     #[inline]
-    pub(crate) fn below(&self, n: usize) -> usize {
+    pub fn below(&self, n: usize) -> usize {
         let mut x = self.0.get();
         x ^= x >> 12;
         x ^= x << 25;
@@ -31,13 +32,20 @@ const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A number below `n`, which is not 0, for threads without a generator: splitmix64 (Steele, Lea,
 /// Flood, "Fast splittable pseudorandom number generators", 2014).
-pub(crate) fn shared_below(n: usize) -> usize {
+pub fn shared_below(n: usize) -> usize {
     /// Ordering: relaxed; it publishes nothing.
     static STATE: AtomicU64 = AtomicU64::new(STEP);
-    let mut x = STATE.fetch_add(STEP, Ordering::Relaxed);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((((x ^ (x >> 31)) >> 32) * n as u64) >> 32) as usize
+    let x = mix(STATE.fetch_add(STEP, Ordering::Relaxed));
+    (((x >> 32) * n as u64) >> 32) as usize
+}
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
+pub fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(STEP);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! memory, references, and accesses that are sequentially consistent.
 
 #[cfg(loom)]
-pub(crate) use ::loom::{
+pub use ::loom::{
     cell::UnsafeCell,
     model as run,
     sync::{Arc, atomic},
@@ -13,7 +13,7 @@ pub(crate) use ::loom::{
 };
 
 #[cfg(miri)]
-pub(crate) use super::native::{Arc, atomic};
+pub use super::native::{Arc, atomic};
 
 /// How often Miri runs a model with one seed. Each time it draws anew.
 #[cfg(miri)]
@@ -21,16 +21,16 @@ const RUNS: usize = 3;
 
 /// Runs a model.
 #[cfg(miri)]
-pub(crate) fn run(model: impl Fn()) {
+pub fn run(model: impl Fn()) {
     (0..RUNS).for_each(|_| model());
 }
 
 #[cfg(miri)]
-pub(crate) mod thread {
+pub mod thread {
     //! `std`'s threads with loom's signatures.
     #![allow(unsafe_code)]
 
-    pub(crate) use super::super::native::thread::yield_now;
+    pub use super::super::native::thread::yield_now;
     use super::super::native::thread::{self, Builder};
 
     /// A value that goes to another thread. Miri reports the accesses that make this wrong.
@@ -45,16 +45,16 @@ pub(crate) mod thread {
         }
     }
 
-    pub(crate) struct JoinHandle<T>(thread::JoinHandle<Sent<T>>);
+    pub struct JoinHandle<T>(thread::JoinHandle<Sent<T>>);
 
-    pub(crate) fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+    pub fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
         let f = Sent(f);
         let thread = Builder::new().spawn(move || Sent(f.get()()));
         JoinHandle(thread.expect("Miri can start threads"))
     }
 
     impl<T> JoinHandle<T> {
-        pub(crate) fn join(self) -> std::thread::Result<T> {
+        pub fn join(self) -> std::thread::Result<T> {
             self.0.join().map(Sent::get)
         }
     }
@@ -63,22 +63,22 @@ pub(crate) mod thread {
 /// A cell of which each visit is an access, as in loom.
 #[cfg(miri)]
 #[derive(Debug)]
-pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 #[cfg(miri)]
 #[allow(unsafe_code)]
 impl<T: Copy> UnsafeCell<T> {
-    pub(crate) fn new(value: T) -> UnsafeCell<T> {
+    pub fn new(value: T) -> UnsafeCell<T> {
         UnsafeCell(std::cell::UnsafeCell::new(value))
     }
 
-    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         // SAFETY: Miri reports a read that is concurrent with a write.
         std::hint::black_box(unsafe { *self.0.get() });
         f(self.0.get())
     }
 
-    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         // SAFETY: Miri reports concurrent accesses.
         unsafe { *self.0.get() = *self.0.get() };
         f(self.0.get())

@@ -1,37 +1,47 @@
-//! The threads on which goroutines run closures (`wait::offload`). They have no ring. The pool grows
-//! on demand and is joined when the run ends; jobs are passed through crossbeam's `Injector`.
+//! A pool of threads for jobs that block. It grows on demand and is joined at its end; jobs are passed through
+//! crossbeam's `Injector`.
 #![allow(unsafe_code)]
 
 use std::io;
 
 use crossbeam_deque::{Injector, Steal};
+use windlass_sys::{affinity, clock, sched as threads};
 
-use super::m::Carrier;
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::loom::native::{Condvar, Mutex, PoisonError};
 use crate::loom::thread::JoinHandle;
-use crate::sys::{affinity, clock, sched as threads};
-use crate::util::fmt_as::fmt_as;
 
-/// Maximum number of pool threads of a runtime; further jobs queue.
+/// Maximum number of threads of a pool; further jobs queue.
 const MAX_THREADS: usize = 512;
 
-/// A closure on its parked caller's frame, with its result.
-pub(crate) struct Job {
-    pub(crate) run: unsafe fn(*mut ()),
-    pub(crate) data: *mut (),
+/// A function and its data, which stay until it has run.
+#[derive(Debug)]
+pub struct Job {
+    run: unsafe fn(*mut ()),
+    data: *mut (),
 }
 
-// SAFETY: the data is an `OffloadFrame<F, T>` whose closure and result are Send (see `offload`),
-// and the frame stays until the job sets `done`.
+// SAFETY: whoever makes a job promises that any thread may run it.
 unsafe impl Send for Job {}
+
+impl Job {
+    /// A job that calls `run` with `data` once, on a thread of the pool.
+    ///
+    /// # Safety
+    ///
+    /// That is allowed on any thread, until it has been done or [`Offload::submit`] gives the job back; `run` does not
+    /// unwind.
+    pub unsafe fn new(run: unsafe fn(*mut ()), data: *mut ()) -> Job {
+        Job { run, data }
+    }
+}
 
 #[derive(Debug, Default)]
 struct JobQueue {
     n_idle: usize,
     /// Queued jobs that no thread has taken yet.
     n_jobs: usize,
-    /// Jobs that may wait for goroutines ([`Offload::submit_long`]), queued or running.
+    /// Jobs that may wait for other jobs ([`Offload::submit_long`]), queued or running.
     n_long: usize,
     threads: Vec<JoinHandle<()>>,
     /// Kernel thread ids of the running pool threads.
@@ -39,24 +49,21 @@ struct JobQueue {
     closing: bool,
 }
 
-/// The threads and jobs of a runtime.
+/// A pool: its threads and jobs.
 #[derive(Debug)]
-pub(crate) struct Offload {
+pub struct Offload {
     jobs: Injector<Job>,
-    /// The affinity mask of the thread that called `run`: pool threads are started on a pinned M
-    /// and would inherit its one CPU.
+    /// The CPUs of its threads, which would else inherit those of the thread that starts them.
     mask: Mutex<Option<affinity::Mask>>,
     pool: Mutex<JobQueue>,
     wake: Condvar,
-    /// Jobs wait for a thread that sysmon is to start: the kernel has refused one, or a goroutine has locked its
-    /// thread, which then must not start any. Ordering: relaxed, a hint; sysmon's note makes it visible.
+    /// Jobs wait for a thread that [`Offload::start_wanted`] is to start. Ordering: relaxed, a hint.
     wanted: AtomicBool,
 }
 
-fmt_as!(Debug for Job, "Job(..)");
-
 impl Offload {
-    pub(crate) fn new() -> Offload {
+    /// A pool without threads.
+    pub fn new() -> Offload {
         Offload {
             jobs: Injector::new(),
             mask: Mutex::default(),
@@ -67,24 +74,24 @@ impl Offload {
     }
 
     /// Kernel thread ids of the threads that wait for jobs or run one.
-    pub(crate) fn thread_ids(&self) -> Vec<i32> {
+    pub fn thread_ids(&self) -> Vec<i32> {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.tids.clone()
     }
 
     /// Sets the CPUs on which the threads may run.
-    pub(crate) fn set_mask(&self, mask: Option<affinity::Mask>) {
+    pub fn set_mask(&self, mask: Option<affinity::Mask>) {
         *self.mask.lock().unwrap_or_else(PoisonError::into_inner) = mask;
     }
 
-    /// Calls `f` with the mask for threads that are not pinned; `None` if that is unknown.
-    pub(crate) fn with_mask<T>(&self, f: impl FnOnce(&affinity::Mask) -> T) -> Option<T> {
+    /// Calls `f` with the CPUs of the threads; `None` if none were set.
+    pub fn with_mask<T>(&self, f: impl FnOnce(&affinity::Mask) -> T) -> Option<T> {
         let mask = self.mask.lock().unwrap_or_else(PoisonError::into_inner);
         mask.as_ref().map(f)
     }
 
-    /// Ends the threads; all jobs are done by then, because their goroutines have ended.
-    pub(crate) fn close(&self) {
+    /// Ends the threads, when all jobs are done.
+    pub fn close(&self) {
         let threads = {
             let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
             pool.closing = true;
@@ -102,12 +109,13 @@ impl Offload {
             .closing = false;
     }
 
-    /// Queues a job and makes sure that a thread will run it: sysmon starts one where this thread may not, and tries
-    /// again where the kernel refuses. `Err` gives the job back if there is no thread and the kernel refuses one.
-    pub(crate) fn submit(&'static self, job: Job, m: &Carrier) -> Result<(), Job> {
+    /// Queues a job. `may_start` says whether the caller may start threads. `true` if one is missing, because it may not or
+    /// the kernel refuses: another thread calls [`Offload::start_wanted`]. `Err` gives the job back if there is no thread and
+    /// the kernel refuses one.
+    pub fn submit(&'static self, job: Job, may_start: bool) -> Result<bool, Job> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let more = pool.n_idle <= pool.n_jobs && pool.threads.len() < MAX_THREADS;
-        let is_refused = more && !m.is_locked() && self.start(&mut pool).is_err();
+        let is_refused = more && may_start && self.start(&mut pool).is_err();
         if is_refused && pool.threads.is_empty() {
             return Err(job);
         }
@@ -115,33 +123,33 @@ impl Offload {
         self.jobs.push(job);
         drop(pool);
         self.wake.notify_one();
-        if is_refused || more && m.is_locked() {
+        let is_wanted = is_refused || more && !may_start;
+        if is_wanted {
             self.wanted.store(true, Ordering::Relaxed);
-            m.sched().sysmon.note.wake();
         }
-        Ok(())
+        Ok(is_wanted)
     }
 
-    /// As [`Offload::submit`], for a job that may wait until a goroutine acts, which may need a thread
-    /// of the pool for that. So one thread always has no such job, and at least half of
-    /// [`MAX_THREADS`] have none. `Err` gives the job back if that is not possible. When it is done,
+    /// As [`Offload::submit`], for a job that may wait until another job is done. So one thread always has no such job, and at least half of
+    /// `MAX_THREADS` have none. `Err` gives the job back if that is not possible. When it is done,
     /// call [`Offload::end_long`].
-    pub(crate) fn submit_long(&'static self, job: Job, m: &Carrier) -> Result<(), Job> {
+    pub fn submit_long(&'static self, job: Job, may_start: bool) -> Result<bool, Job> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         if pool.n_long >= MAX_THREADS / 2 {
             return Err(job);
         }
         while pool.threads.len() < pool.n_long + 2 {
-            if m.is_locked() || self.start(&mut pool).is_err() {
+            if !may_start || self.start(&mut pool).is_err() {
                 return Err(job);
             }
         }
         pool.n_long += 1;
         drop(pool);
-        self.submit(job, m)
+        self.submit(job, may_start)
     }
 
-    pub(crate) fn end_long(&self) {
+    /// A job of [`Offload::submit_long`] is done.
+    pub fn end_long(&self) {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.n_long -= 1;
     }
@@ -154,21 +162,25 @@ impl Offload {
         Ok(())
     }
 
-    /// Whether jobs wait for sysmon to start a thread.
-    pub(crate) fn awaits_thread(&self) -> bool {
+    /// Whether jobs wait for [`Offload::start_wanted`].
+    pub fn awaits_thread(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Called by sysmon: starts the threads that jobs wait for.
+    /// Starts the threads that jobs wait for.
     ///
     /// # Errors
     ///
     /// The kernel refuses one, and it remains wanted.
-    pub(crate) fn start_wanted(&self) -> io::Result<()> {
+    ///
+    /// # Safety
+    ///
+    /// The pool stays in its place until [`Offload::close`] has returned.
+    pub unsafe fn start_wanted(&self) -> io::Result<()> {
         if !self.awaits_thread() {
             return Ok(());
         }
-        // SAFETY: as in `offload`: the jobs' goroutines keep the run alive.
+        // SAFETY: by this function's contract; `close` joins the threads.
         let all: &'static Offload = unsafe { &*std::ptr::from_ref(self) };
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let n_missing = pool.n_jobs.saturating_sub(pool.n_idle);
@@ -202,7 +214,7 @@ impl Offload {
                     Steal::Retry | Steal::Empty => crate::loom::spin_loop(),
                 }
             };
-            // SAFETY: `offload` created the function and the data for each other.
+            // SAFETY: by the contract of `Job::new`.
             unsafe { (job.run)(job.data) };
             pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         }

@@ -5,13 +5,13 @@ use super::counter::Counter;
 /// `N` buckets. The first counts values below `2^SHIFT`. The bound of each further bucket is twice
 /// the previous one. The last bucket counts all larger values.
 #[derive(Debug)]
-pub(crate) struct Histogram<const N: usize, const SHIFT: u32>([Counter; N]);
+pub struct Histogram<const N: usize, const SHIFT: u32>([Counter; N]);
 
 /// For times in nanoseconds: from 64 ns to half a minute.
-pub(crate) type Times = Histogram<30, 6>;
+pub type Times = Histogram<30, 6>;
 
 /// For small numbers: 0, 1, 2-3, 4-7 and so on, to 4096 and more.
-pub(crate) type Sizes = Histogram<14, 0>;
+pub type Sizes = Histogram<14, 0>;
 
 impl<const N: usize, const SHIFT: u32> Default for Histogram<N, SHIFT> {
     fn default() -> Self {
@@ -21,13 +21,13 @@ impl<const N: usize, const SHIFT: u32> Default for Histogram<N, SHIFT> {
 
 impl<const N: usize, const SHIFT: u32> Histogram<N, SHIFT> {
     /// Counts a value. Called only by the writer.
-    pub(crate) fn record(&self, value: u64) {
+    pub fn record(&self, value: u64) {
         let bits = (u64::BITS - (value >> SHIFT).leading_zeros()) as usize;
         self.0[bits.min(N - 1)].add(1);
     }
 
     /// The counts, in rising order of values.
-    pub(crate) fn counts(&self) -> Vec<u64> {
+    pub fn counts(&self) -> Vec<u64> {
         self.0.iter().map(Counter::get).collect()
     }
 }

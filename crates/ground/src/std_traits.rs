@@ -2,6 +2,7 @@
 
 /// Implements the traits of a type that owns a descriptor and converts into `OwnedFd`. The expression
 /// has the descriptor.
+#[macro_export]
 macro_rules! fd_traits {
     ($type:ty, |$this:ident| $owner:expr) => {
         impl std::os::fd::AsFd for $type {
@@ -24,9 +25,10 @@ macro_rules! fd_traits {
         }
     };
 }
-pub(crate) use fd_traits;
+pub use fd_traits;
 
 /// Implements `FromRawFd` for a type that converts from `OwnedFd`.
+#[macro_export]
 macro_rules! from_raw_fd {
     ($type:ty) => {
         impl std::os::fd::FromRawFd for $type {
@@ -38,9 +40,10 @@ macro_rules! from_raw_fd {
         }
     };
 }
-pub(crate) use from_raw_fd;
+pub use from_raw_fd;
 
 /// Implements `Read` for a type by that of references to it.
+#[macro_export]
 macro_rules! read_by_reference {
     ($type:ty) => {
         impl std::io::Read for $type {
@@ -57,9 +60,10 @@ macro_rules! read_by_reference {
         }
     };
 }
-pub(crate) use read_by_reference;
+pub use read_by_reference;
 
 /// Implements `Write` for a type by that of references to it.
+#[macro_export]
 macro_rules! write_by_reference {
     ($type:ty) => {
         impl std::io::Write for $type {
@@ -77,10 +81,11 @@ macro_rules! write_by_reference {
         }
     };
 }
-pub(crate) use write_by_reference;
+pub use write_by_reference;
 
 /// Implements what a clock's time has in common with the type of the same name of `std`, which it
 /// wraps.
+#[macro_export]
 macro_rules! time_traits {
     ($type:ident) => {
         impl std::fmt::Debug for $type {
@@ -162,4 +167,4 @@ macro_rules! time_traits {
         }
     };
 }
-pub(crate) use time_traits;
+pub use time_traits;

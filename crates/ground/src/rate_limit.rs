@@ -4,7 +4,7 @@ use crate::loom::native::atomic::{AtomicU64, Ordering};
 
 /// Decides which events of a kind are reported.
 #[derive(Debug, Default)]
-pub(crate) struct RateLimit {
+pub struct RateLimit {
     /// The time of the next report. Ordering: relaxed; the CAS chooses one reporter.
     next_ns: AtomicU64,
     /// Events since the last report. Ordering: relaxed; the count publishes nothing.
@@ -14,7 +14,7 @@ pub(crate) struct RateLimit {
 impl RateLimit {
     /// Decides on an event at `now_ns`. `Some` if it is to be reported: the number of events left
     /// out since the last report. Then no other event is reported for `every_ns`.
-    pub(crate) fn admit(&self, now_ns: u64, every_ns: u64) -> Option<u64> {
+    pub fn admit(&self, now_ns: u64, every_ns: u64) -> Option<u64> {
         let next_ns = self.next_ns.load(Ordering::Relaxed);
         let is_due = now_ns >= next_ns
             && self
@@ -34,7 +34,7 @@ impl RateLimit {
     }
 
     /// Returns the number of events left out since the last report, and resets it.
-    pub(crate) fn take_left_out(&self) -> u64 {
+    pub fn take_left_out(&self) -> u64 {
         self.n_left_out.swap(0, Ordering::Relaxed)
     }
 }

@@ -72,7 +72,7 @@ fn order_of(access: &str, named: Ordering) -> Ordering {
 
 /// A fence.
 #[track_caller]
-pub(crate) fn fence(named: Ordering) {
+pub fn fence(named: Ordering) {
     order("fence", named).into_iter().for_each(strong::fence);
 }
 
@@ -98,9 +98,9 @@ fn update<R>(access: &str, named: Ordering, f: impl FnOnce(Ordering) -> R) -> R 
 }
 
 /// An atomic of the back end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(transparent)]
-pub(crate) struct Weaker<A>(A);
+pub struct Weaker<A>(A);
 
 impl<A> Deref for Weaker<A> {
     type Target = A;
@@ -113,7 +113,7 @@ impl<A> Deref for Weaker<A> {
 macro_rules! exchange {
     ($exchange:ident, $value:ty) => {
         #[track_caller]
-        pub(crate) fn $exchange(
+        pub fn $exchange(
             &self,
             current: $value,
             new: $value,
@@ -130,21 +130,21 @@ macro_rules! exchange {
 
 macro_rules! atomic {
     ($name:ident $(<$T:ident>)?, $value:ty, $($update:ident)*) => {
-        pub(crate) type $name $(<$T>)? = Weaker<strong::$name $(<$T>)?>;
+        pub type $name $(<$T>)? = Weaker<strong::$name $(<$T>)?>;
 
         #[allow(dead_code)]
         impl $(<$T>)? Weaker<strong::$name $(<$T>)?> {
-            pub(crate) fn new(value: $value) -> Self {
+            pub fn new(value: $value) -> Self {
                 Weaker(strong::$name::new(value))
             }
 
             #[track_caller]
-            pub(crate) fn load(&self, named: Ordering) -> $value {
+            pub fn load(&self, named: Ordering) -> $value {
                 self.0.load(order_of("load", named))
             }
 
             #[track_caller]
-            pub(crate) fn store(&self, value: $value, named: Ordering) {
+            pub fn store(&self, value: $value, named: Ordering) {
                 let order = order_of("store", named);
                 self.0.store(value, order);
                 x86_barrier(order == SeqCst);
@@ -155,7 +155,7 @@ macro_rules! atomic {
 
             $(
                 #[track_caller]
-                pub(crate) fn $update(&self, value: $value, named: Ordering) -> $value {
+                pub fn $update(&self, value: $value, named: Ordering) -> $value {
                     update(stringify!($update), named, |order| self.0.$update(value, order))
                 }
             )*
