@@ -18,7 +18,7 @@
 //! a handle erases its word when it is dropped, and unused stacks and the unused parts of stacks do not count. A handle that is
 //! moved while the memory is searched may be missed, so what marks say is a suspicion; it is looked for twice.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 
@@ -31,7 +31,7 @@ use crate::sched::types::state::Sched;
 use crate::sys::clock;
 
 use handles::Holders;
-use survey::Known;
+use survey::{Known, SAID_AT_MOST};
 
 mod survey;
 #[cfg(feature = "leaks")]
@@ -174,17 +174,6 @@ impl End {
         }
     }
 
-    /// Whether only members of a set may end it.
-    fn is_within(&self, set: &HashMap<u64, End>, holders: &Holders) -> bool {
-        match self {
-            End::Nothing => true,
-            End::Join(other) => set.contains_key(other),
-            End::Handles(wanted) => wanted
-                .iter()
-                .all(|&handle| holders.are_within(handle, |id| set.contains_key(&id))),
-        }
-    }
-
     /// Says why nothing ends the wait of goroutine `id`.
     fn reason(&self, id: u64, reason: Reason, holders: &Holders) -> String {
         match self {
@@ -193,24 +182,68 @@ impl End {
             End::Join(other) if *other == id => "it joins itself".to_owned(),
             End::Join(other) => format!("goroutine {other}, which it joins, is leaked"),
             End::Handles(wanted) => {
-                let mut parts: Vec<_> = wanted.iter().map(|&h| holders.describe(h, id)).collect();
+                let said = wanted.iter().take(SAID_AT_MOST);
+                let mut parts: Vec<_> = said.map(|&h| holders.describe(h, id)).collect();
                 parts.dedup();
-                parts.join("; ")
+                match wanted.len().checked_sub(SAID_AT_MOST) {
+                    None | Some(0) => parts.join("; "),
+                    Some(n) => format!("{}; and {n} others", parts.join("; ")),
+                }
             }
         }
     }
 }
 
-/// Removes those whose wait may be ended from outside, until there are none.
+/// What may end the wait of a goroutine: another, or the holder of a handle.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Source {
+    Goroutine(u64),
+    Handle(usize),
+}
+
+/// Removes those whose wait may be ended from outside, until there are none. Each goroutine and each handle is looked at once, so that
+/// long chains and handles with many holders take no longer than others.
 fn shrink(set: &mut HashMap<u64, End>, holders: &Holders) {
-    loop {
-        let is_free = |(_, end): &(&u64, &End)| !end.is_within(set, holders);
-        let free: Vec<u64> = set.iter().filter(is_free).map(|(&id, _)| id).collect();
-        if free.is_empty() {
-            return;
+    let mut ends: HashMap<Source, Vec<u64>> = HashMap::new();
+    for (&id, end) in &*set {
+        let sources = match end {
+            End::Nothing => Vec::new(),
+            End::Join(other) => vec![Source::Goroutine(*other)],
+            End::Handles(wanted) => wanted.iter().map(|&h| Source::Handle(h)).collect(),
+        };
+        for source in sources {
+            ends.entry(source).or_default().push(id);
         }
-        for id in free {
-            set.remove(&id);
+    }
+    let mut holds: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut free: Vec<Source> = Vec::new();
+    for &source in ends.keys() {
+        match source {
+            Source::Goroutine(id) if !set.contains_key(&id) => free.push(source),
+            Source::Goroutine(_) => {}
+            Source::Handle(handle) => match holders.of(handle) {
+                Some(by) => by
+                    .into_iter()
+                    .for_each(|id| holds.entry(id).or_default().push(handle)),
+                None => free.push(source),
+            },
+        }
+    }
+    free.extend(
+        holds
+            .keys()
+            .filter(|id| !set.contains_key(id))
+            .map(|&id| Source::Goroutine(id)),
+    );
+    while let Some(source) = free.pop() {
+        if let Source::Goroutine(id) = source {
+            let handles = holds.remove(&id).into_iter().flatten();
+            free.extend(handles.map(Source::Handle));
+        }
+        for id in ends.remove(&source).into_iter().flatten() {
+            if set.remove(&id).is_some() {
+                free.push(Source::Goroutine(id));
+            }
         }
     }
 }
@@ -218,14 +251,17 @@ fn shrink(set: &mut HashMap<u64, End>, holders: &Holders) {
 /// Finds the leaked goroutines once, the oldest first.
 fn look(sched: &Sched, here: usize) -> io::Result<Vec<Found>> {
     let before = survey::all(sched, here);
-    let mut timed = survey::with_timers(sched);
-    let ends = |all: &[Known], timed: &HashSet<usize>| -> HashMap<u64, End> {
+    // A wait that was at rest has its timer by now, until it ends.
+    let Some(timed) = survey::with_timers(sched) else {
+        return Ok(Vec::new());
+    };
+    let ends = |all: &[Known]| -> HashMap<u64, End> {
         all.iter()
             .filter(|known| !timed.contains(&known.g.as_ptr().addr()))
             .filter_map(|known| Some((known.goroutine.id, End::of(known)?)))
             .collect()
     };
-    let mut first = ends(&before, &timed);
+    let mut first = ends(&before);
     // Without those that join one that is not in the set, there may be less to search for.
     shrink(&mut first, &Holders::not_searched());
     let wanted = first.values().flat_map(|end| match end {
@@ -236,12 +272,11 @@ fn look(sched: &Sched, here: usize) -> io::Result<Vec<Found>> {
     // Each wait that counts began before this survey, and ends after it: what the survey says of these waits was so at one
     // moment.
     let after = survey::all(sched, here);
-    timed.extend(survey::with_timers(sched));
     let statuses: HashMap<u64, Snapshot> = before
         .iter()
         .map(|known| (known.goroutine.id, known.status))
         .collect();
-    let mut set = ends(&after, &timed);
+    let mut set = ends(&after);
     for known in &after {
         let id = known.goroutine.id;
         let has_waited = statuses.get(&id) == Some(&known.status);
@@ -276,3 +311,7 @@ fn look(sched: &Sched, here: usize) -> io::Result<Vec<Found>> {
     });
     Ok(found.collect())
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "leaks_tests.rs"]
+mod tests;

@@ -31,7 +31,19 @@ impl Handle {
     #[cfg(feature = "leaks")]
     #[inline(always)]
     pub(crate) fn of_word(word: usize) -> Option<Handle> {
-        Some(match (word >> MARK_SHIFT).wrapping_sub(MARK) {
+        Handle::of_mark(word >> MARK_SHIFT)
+    }
+
+    /// The kind in an entry of a list of wanted handles. The word itself is not made: it would be left on the caller's stack.
+    #[cfg(feature = "leaks")]
+    pub(crate) fn of_wanted(wanted: usize) -> Option<Handle> {
+        Handle::of_mark(wanted >> MARK_SHIFT ^ (usize::MAX >> MARK_SHIFT))
+    }
+
+    #[cfg(feature = "leaks")]
+    #[inline(always)]
+    fn of_mark(mark: usize) -> Option<Handle> {
+        Some(match mark.wrapping_sub(MARK) {
             0 => Handle::Sender,
             1 => Handle::Receiver,
             2 => Handle::Guard,
@@ -47,10 +59,10 @@ const MARK: usize = 0xb1d8;
 #[cfg(feature = "leaks")]
 const MARK_SHIFT: u32 = 48;
 
-/// The name in a word of a handle.
+/// Whether an entry of a list of wanted handles names nothing.
 #[cfg(feature = "leaks")]
-pub(crate) fn name_of_word(word: usize) -> usize {
-    word & ((1 << MARK_SHIFT) - 1)
+pub(crate) fn is_nameless(wanted: usize) -> bool {
+    wanted | usize::MAX << MARK_SHIFT == usize::MAX
 }
 
 /// The name of a thing in the words of its handles: a number, where its address will be that of others.

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 
 use super::super::memory;
-use super::survey::Known;
+use super::survey::{Known, SAID_AT_MOST};
 use crate::g::header::{GRef, SLOT_BYTES};
 use crate::g::slab;
 use crate::g::status::GKind;
@@ -131,21 +131,22 @@ impl Holders {
         Holders(None)
     }
 
-    /// Whether only members of a set may use the handle.
-    pub(super) fn are_within(&self, handle: usize, is_member: impl Fn(u64) -> bool) -> bool {
-        let Some(holders) = &self.0 else { return true };
+    /// The goroutines that alone may use the handle; `None` if others may.
+    pub(super) fn of(&self, handle: usize) -> Option<Vec<u64>> {
+        let Some(holders) = &self.0 else {
+            return Some(Vec::new());
+        };
         match holders.get(&handle) {
-            Some(held) if held.elsewhere || !held.by.iter().all(|&id| is_member(id)) => false,
-            Some(held) if !held.by.is_empty() => true,
+            Some(held) if held.elsewhere => None,
+            Some(held) if !held.by.is_empty() => Some(held.by.iter().copied().collect()),
             // It was forgotten. But permits may be added to a semaphore that nobody has taken one of.
-            _ => Handle::of_word(!handle) != Some(Handle::Permit),
+            _ => (Handle::of_wanted(handle) != Some(Handle::Permit)).then(Vec::new),
         }
     }
 
     /// Says where the handle is that goroutine `id` waits for.
     pub(super) fn describe(&self, handle: usize, id: u64) -> String {
-        let word = !handle;
-        let [one, all] = match Handle::of_word(word) {
+        let [one, all] = match Handle::of_wanted(handle) {
             Some(Handle::Sender) => ["sender of the channel", "senders of the channel"],
             Some(Handle::Receiver) => ["receiver of the channel", "receivers of the channel"],
             Some(Handle::Guard) => ["guard of the lock", "guards of the lock"],
@@ -153,13 +154,17 @@ impl Holders {
             Some(Handle::Member) | None => ["handle to the group", "handles to the group"],
         };
         let held = self.0.as_ref().and_then(|holders| holders.get(&handle));
-        let others: Vec<String> = held
-            .into_iter()
-            .flat_map(|held| &held.by)
+        let is_own = held.is_some_and(|held| held.by.contains(&id));
+        let by = held.into_iter().flat_map(|held| &held.by);
+        let mut others: Vec<String> = by
             .filter(|&&other| other != id)
+            .take(SAID_AT_MOST)
             .map(|other| format!("goroutine {other}"))
             .collect();
-        let is_own = held.is_some_and(|held| held.by.contains(&id));
+        let n_others = held.map_or(0, |held| held.by.len()) - usize::from(is_own);
+        if n_others > others.len() {
+            others.push(format!("{} others", n_others - others.len()));
+        }
         match (is_own, others.is_empty()) {
             (true, true) => format!("it holds the {all} itself"),
             (true, false) => format!(
@@ -167,7 +172,7 @@ impl Holders {
                 others.join(", ")
             ),
             (false, false) => format!("the {all} are held by {}, leaked", others.join(", ")),
-            (false, true) if tag::name_of_word(word) == 0 => "it waits for nothing".to_owned(),
+            (false, true) if tag::is_nameless(handle) => "it waits for nothing".to_owned(),
             (false, true) => format!("there is no {one} any more: it was forgotten"),
         }
     }
