@@ -62,7 +62,8 @@ const MARK_SHIFT: u32 = 48;
 /// Whether an entry of a list of wanted handles names nothing.
 #[cfg(feature = "leaks")]
 pub(crate) fn is_nameless(wanted: usize) -> bool {
-    wanted | usize::MAX << MARK_SHIFT == usize::MAX
+    let all = (1 << MARK_SHIFT) - 1;
+    wanted & all == all
 }
 
 /// The name of a thing in the words of its handles: a number, where its address will be that of others.
