@@ -355,6 +355,29 @@ fn who_joins_a_leaked_goroutine() {
     });
 }
 
+/// Each waits for all others, and a reason names some of them.
+#[test]
+fn many_that_hold_senders_of_one_channel() {
+    fn start() {
+        let (s, r) = unbounded::<u32>();
+        for _ in 0..30 {
+            let (s, r) = (s.clone(), r.clone());
+            drop(waits("one of many", move || {
+                let _ = r.recv();
+                drop(s);
+            }));
+        }
+    }
+    util::run(2, || {
+        set_up(start);
+        let found = leaked(&["one of many"; 30]);
+        for leak in &found {
+            assert_eq!(leak.reason.matches("goroutine").count(), 5, "{leak}");
+            assert!(leak.reason.ends_with(", 24 others, leaked"), "{leak}");
+        }
+    });
+}
+
 /// A receiver that waits, the sender for which is put where `keep` says.
 fn with_sender<T>(keep: impl FnOnce(Sender<u32>) -> T) -> (Vec<JoinHandle<()>>, T) {
     let (s, r) = unbounded();

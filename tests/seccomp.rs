@@ -334,7 +334,6 @@ fn programs_that_are_started_under_the_profile() {
 fn operations() -> Vec<(String, u8)> {
     let numbers = [
         ("ACCEPT", opcode::Accept::CODE),
-        ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
         ("CONNECT", opcode::Connect::CODE),
         ("FALLOCATE", opcode::Fallocate::CODE),
         ("FSYNC", opcode::Fsync::CODE),

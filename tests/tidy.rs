@@ -1105,7 +1105,6 @@ const WORDS: &[&str] = &[
     "STARVING",
     "STRIDE",
     "TAGS",
-    "TAG_ANSWER",
     "TAG_EVENTFD",
     "TAG_MULTISHOT_POLL",
     "TAG_WAKE",

@@ -1,15 +1,15 @@
-//! A connection: reads requests, carries them out, and answers.
+//! The requests of a connection, up to the next time that it is idle: reads them, carries them out, and answers.
 
 use std::io::{self, Read, Write};
 
-use windlass::net::{Member, TcpStream};
+use windlass::net::{Next, TcpStream};
 use windlass::time::{Duration, Instant};
 
 use super::Server;
 use super::command;
 use super::protocol::Parser;
 use super::reply::Reply;
-use super::session::Session;
+use super::session::{Client, Session};
 
 /// The initial size of the input buffer, to which it shrinks again.
 const INPUT_BYTES: usize = 16 << 10;
@@ -18,73 +18,113 @@ const OUTPUT_BYTES: usize = 64 << 10;
 /// A request that arrives at this rate or faster may take longer than the timeout.
 const MIN_BYTES_PER_SECOND: u32 = 16 << 10;
 
-/// One connection.
-pub(super) struct Connection<'s> {
-    session: Session<'s>,
+/// What a connection needs only while it is not idle. Others use it afterwards.
+pub(super) struct Buffers {
     parser: Parser,
     input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Buffers {
+    pub(super) fn new() -> Buffers {
+        Buffers {
+            parser: Parser::default(),
+            input: vec![0; INPUT_BYTES],
+            output: Vec::new(),
+        }
+    }
+
+    /// Empties them. A request may have been left in the middle.
+    fn renew(&mut self) {
+        self.parser.reset();
+        self.output.clear();
+        self.output.shrink_to(OUTPUT_BYTES);
+        if self.input.len() > INPUT_BYTES {
+            self.input = vec![0; INPUT_BYTES];
+        }
+    }
+}
+
+/// One connection that is not idle.
+pub(super) struct Connection<'s> {
+    session: Session<'s>,
+    buffers: &'s mut Buffers,
     /// Bytes received and not carried out yet: `input[begin..end]`.
     begin: usize,
     end: usize,
-    output: Vec<u8>,
     patience: Duration,
-    member: &'s Member,
     /// The start time of the request that has arrived in part.
     begun: Option<Instant>,
+    /// Whether the stream has a deadline for reads.
+    has_deadline: bool,
+}
+
+/// Prepares a connection.
+pub(super) fn prepare(stream: &TcpStream, patience: Duration) -> io::Result<()> {
+    // Answers are sent together, so Nagle's algorithm would only delay them.
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(patience))
 }
 
 impl<'s> Connection<'s> {
     pub(super) fn new(
         server: &'s Server,
-        id: u64,
-        stream: TcpStream,
-        member: &'s Member,
-    ) -> io::Result<Connection<'s>> {
-        // Answers are sent together, so Nagle's algorithm would only delay them.
-        stream.set_nodelay(true)?;
-        let patience = server.patience;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Connection {
-            session: Session::new(server, id, stream),
-            parser: Parser::default(),
-            input: vec![0; INPUT_BYTES],
+        stream: &'s TcpStream,
+        client: &'s mut Client,
+        buffers: &'s mut Buffers,
+    ) -> Connection<'s> {
+        buffers.renew();
+        Connection {
+            session: Session::new(server, stream, client),
+            buffers,
             begin: 0,
             end: 0,
-            output: Vec::new(),
-            patience,
-            member,
+            patience: server.patience,
             begun: None,
-        })
+            has_deadline: false,
+        }
     }
 
-    pub(super) fn run(mut self) -> io::Result<()> {
+    /// Answers requests, of which one has arrived at least in part, until the client is silent.
+    pub(super) fn run(mut self) -> io::Result<Next> {
         while !self.session.is_over {
             if self.fill()? == 0 {
-                return Ok(());
+                return Ok(Next::Close);
             }
             self.answer_all()?;
             self.send()?;
+            if self.begin == self.end && !self.session.is_over {
+                if self.has_deadline {
+                    self.session.stream.set_read_deadline(None);
+                }
+                return Ok(Next::Request);
+            }
         }
-        match self.session.outbox {
-            // The last answers may not have been written yet.
-            Some(_) => Ok(()),
-            None => crate::linger::linger(&self.session.stream),
+        // With a writer, the last answers may not have been written yet.
+        if self.session.outbox.is_none() {
+            crate::linger::linger(self.session.stream)?;
         }
+        Ok(Next::Close)
     }
 
     /// Carries out every complete request.
     fn answer_all(&mut self) -> io::Result<()> {
         while !self.session.is_over {
-            let bytes = &self.input[self.begin..self.end];
+            let Buffers {
+                parser,
+                input,
+                output,
+            } = &mut *self.buffers;
+            let bytes = &input[self.begin..self.end];
             let mut reply = Reply {
-                out: &mut self.output,
+                out: output,
                 is_resp3: self.session.is_resp3,
             };
-            match self.parser.advance(bytes) {
+            match parser.advance(bytes) {
                 Ok(None) => break,
                 Ok(Some(n_bytes)) => {
-                    command::execute(&mut self.session, self.parser.args(bytes), &mut reply);
-                    self.parser.reset();
+                    command::execute(&mut self.session, parser.args(bytes), &mut reply);
+                    parser.reset();
                     self.begin += n_bytes;
                     self.begun = None;
                 }
@@ -94,7 +134,7 @@ impl<'s> Connection<'s> {
                     self.session.is_over = true;
                 }
             }
-            if self.output.len() >= OUTPUT_BYTES {
+            if self.buffers.output.len() >= OUTPUT_BYTES {
                 self.send()?;
             }
         }
@@ -103,54 +143,46 @@ impl<'s> Connection<'s> {
 
     /// Sends the answers.
     fn send(&mut self) -> io::Result<()> {
-        if self.output.is_empty() {
+        let output = &mut self.buffers.output;
+        if output.is_empty() {
             return Ok(());
         }
         match &self.session.outbox {
             // The connection's writer also has messages to send.
-            Some(outbox) => drop(outbox.push(self.output.as_slice().into())),
-            None => (&*self.session.stream).write_all(&self.output)?,
+            Some(outbox) => drop(outbox.push(output.as_slice().into())),
+            None => self.session.stream.write_all(output)?,
         }
-        self.output.clear();
-        self.output.shrink_to(OUTPUT_BYTES);
+        output.clear();
+        output.shrink_to(OUTPUT_BYTES);
         Ok(())
     }
 
-    /// The time by which more of a request must have arrived. Between requests a client may be
-    /// silent for ever.
+    /// The time by which more of a request must have arrived.
     fn deadline(&mut self) -> Instant {
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let n_bytes = (self.end - self.begin) as u32;
         begun + self.patience + Duration::from_secs((n_bytes / MIN_BYTES_PER_SECOND).into())
     }
 
-    /// Reads more, and returns the number of bytes: 0 also when the server stops and no other request
-    /// has come.
+    /// Reads more, and returns the number of bytes.
     fn fill(&mut self) -> io::Result<usize> {
-        let is_amid_request = self.begin < self.end;
-        if !is_amid_request {
-            (self.begin, self.end) = (0, 0);
-            if self.input.len() > INPUT_BYTES {
-                self.input = vec![0; INPUT_BYTES];
-            }
+        if self.begin < self.end {
+            let deadline = self.deadline();
+            self.session.stream.set_read_deadline(Some(deadline));
+            self.has_deadline = true;
         }
+        let input = &mut self.buffers.input;
         if self.begin > 0 {
-            self.input.copy_within(self.begin..self.end, 0);
+            input.copy_within(self.begin..self.end, 0);
             self.end -= self.begin;
             self.begin = 0;
         }
-        if self.end == self.input.len() {
+        if self.end == input.len() {
             // The parser refuses longer requests before the buffer grows to twice the limit.
-            self.input.resize(2 * self.input.len(), 0);
+            input.resize(2 * input.len(), 0);
         }
-        let deadline = is_amid_request.then(|| self.deadline());
-        let mut stream = &*self.session.stream;
-        stream.set_read_deadline(deadline);
-        let room = &mut self.input[self.end..];
-        let n = match is_amid_request {
-            true => stream.read(room)?,
-            false => self.member.idle(|| stream.read(room))?.unwrap_or(0),
-        };
+        let mut stream = self.session.stream;
+        let n = stream.read(&mut input[self.end..])?;
         self.end += n;
         Ok(n)
     }

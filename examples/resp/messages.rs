@@ -20,10 +20,14 @@ pub(super) fn subscribe(
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    let outbox = session.outbox.take().unwrap_or_else(|| {
-        let stream = Arc::clone(&session.stream);
-        Outbox::new(stream, session.is_resp3, session.member())
-    });
+    let outbox = match &session.outbox {
+        Some(outbox) => Arc::clone(outbox),
+        None => {
+            let stream = session.stream.try_clone();
+            let stream = Arc::new(stream.map_err(|_| "ERR the server has no descriptors left")?);
+            Outbox::new(stream, session.is_resp3, session.member())
+        }
+    };
     session.outbox = Some(Arc::clone(&outbox));
     // The answers to earlier commands must come first.
     if !reply.out.is_empty() {

@@ -1,6 +1,7 @@
 //! A server that speaks RESP, the protocol of Redis, in versions 2 and 3.
 //!
-//! Each connection has a goroutine. It reads, carries out all complete commands in its buffer, and
+//! Each connection has a goroutine, which has no stack while the client is silent
+//! ([`Graceful::serve_requests`]). When a request arrives, it reads, carries out all complete commands in its buffer, and
 //! writes their answers together. The keys are spread over shards with a lock each, so goroutines
 //! on all Ps work at the same time. A command on several keys locks their shards in order, and is
 //! atomic as any other; so is a transaction. Passing the commands to one goroutine per shard
@@ -29,13 +30,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use windlass::net::{Graceful, TcpListener};
+use windlass::net::{Graceful, TcpListener, TcpStream};
+use windlass::sync::Pool;
 
-use connection::Connection;
+use connection::{Buffers, Connection};
 use hub::Hub;
+use session::Client;
 use store::Store;
-
-use crate::serve::complain;
 
 /// The interval at which expired keys are removed that no command uses.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
@@ -84,9 +85,15 @@ pub(crate) fn serve_with(
             swept.store.sweep();
         }
     });
-    graceful.serve_with(listener, complain(), move |stream, member| {
-        let id = server.next_id.fetch_add(1, Ordering::Relaxed);
-        // Errors of a connection concern only its peer.
-        let _ = Connection::new(&server, id, stream, member).and_then(Connection::run);
+    let joined = Arc::clone(&server);
+    let start = move |stream: &TcpStream| {
+        connection::prepare(stream, patience)?;
+        let id = joined.next_id.fetch_add(1, Ordering::Relaxed);
+        Ok(Client::new(&joined, id))
+    };
+    let buffers = Pool::new(Buffers::new);
+    // Between requests a client may be silent for ever. Errors of a connection concern only its peer.
+    graceful.serve_requests(listener, Duration::MAX, start, move |stream, client| {
+        Connection::new(&server, stream, client, &mut buffers.get()).run()
     })
 }

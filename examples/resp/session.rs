@@ -12,10 +12,9 @@ use super::hub::{Hub, Outbox};
 use super::store::{Bytes, Keys, Locked, Store};
 use super::transaction::{Queue, Watch};
 
-/// One client.
-pub(super) struct Session<'s> {
-    server: &'s Server,
-    pub(super) stream: Arc<TcpStream>,
+/// What is kept of a client between two requests.
+pub(super) struct Client {
+    server: Arc<Server>,
     pub(super) id: u64,
     pub(super) name: Bytes,
     pub(super) is_resp3: bool,
@@ -26,17 +25,14 @@ pub(super) struct Session<'s> {
     /// The commands since MULTI.
     pub(super) queue: Option<Queue>,
     pub(super) watch: Watch,
-    /// The keys that a transaction has locked, while its commands are carried out.
-    held: Option<Locked<'s>>,
     /// Whether to close the connection after the answers so far.
     pub(super) is_over: bool,
 }
 
-impl<'s> Session<'s> {
-    pub(super) fn new(server: &'s Server, id: u64, stream: TcpStream) -> Session<'s> {
-        Session {
-            server,
-            stream: Arc::new(stream),
+impl Client {
+    pub(super) fn new(server: &Arc<Server>, id: u64) -> Client {
+        Client {
+            server: Arc::clone(server),
             id,
             name: Bytes::default(),
             is_resp3: false,
@@ -44,8 +40,59 @@ impl<'s> Session<'s> {
             outbox: None,
             queue: None,
             watch: Watch::default(),
-            held: None,
             is_over: false,
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        for channel in &self.channels {
+            self.server.hub.unsubscribe(channel, self.id);
+        }
+        let store = &self.server.store;
+        for key in self.watch.keys() {
+            if let Some(mut keys) = store.lock(store.shard_of(key)) {
+                keys.unwatch(key, self.id);
+            }
+        }
+    }
+}
+
+/// A client whose requests are carried out.
+pub(super) struct Session<'s> {
+    server: &'s Server,
+    pub(super) stream: &'s TcpStream,
+    client: &'s mut Client,
+    /// The keys that a transaction has locked, while its commands are carried out.
+    held: Option<Locked<'s>>,
+}
+
+impl Deref for Session<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client
+    }
+}
+
+impl DerefMut for Session<'_> {
+    fn deref_mut(&mut self) -> &mut Client {
+        self.client
+    }
+}
+
+impl<'s> Session<'s> {
+    pub(super) fn new(
+        server: &'s Server,
+        stream: &'s TcpStream,
+        client: &'s mut Client,
+    ) -> Session<'s> {
+        Session {
+            server,
+            stream,
+            client,
+            held: None,
         }
     }
 
@@ -100,15 +147,6 @@ impl<'s> Session<'s> {
 
     pub(super) fn hub(&self) -> &'s Hub {
         &self.server.hub
-    }
-}
-
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        for channel in &self.channels {
-            self.hub().unsubscribe(channel, self.id);
-        }
-        self.unwatch();
     }
 }
 

@@ -42,8 +42,14 @@ impl Queue {
 #[derive(Default)]
 pub(super) struct Watch {
     keys: Vec<Bytes>,
-    /// Whether one of them has changed. Ordering: relaxed, as [`super::store`] says.
-    is_touched: Arc<AtomicBool>,
+    /// Whether one of them has changed; `None` until there is one. Ordering: relaxed, as [`super::store`] says.
+    is_touched: Option<Arc<AtomicBool>>,
+}
+
+impl Watch {
+    pub(super) fn keys(&self) -> &[Bytes] {
+        &self.keys
+    }
 }
 
 impl Session<'_> {
@@ -53,8 +59,8 @@ impl Session<'_> {
             let id = self.id;
             self.lock(&key).unwatch(&key, id);
         }
-        // Nobody has the flag any more.
-        self.watch.is_touched.store(false, Ordering::Relaxed);
+        // Nobody else has the flag any more.
+        self.watch.is_touched = None;
     }
 
     /// The shards that EXEC needs.
@@ -131,7 +137,8 @@ impl Session<'_> {
             self.lock(&key).end_if_due(&key);
             self.watch.keys.push(key);
         }
-        self.watch.is_touched.load(Ordering::Relaxed)
+        let flag = self.watch.is_touched.as_ref();
+        flag.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 }
 
@@ -141,7 +148,8 @@ pub(super) fn watch(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply
     }
     for key in args.from(1) {
         if session.watch.keys.iter().all(|other| **other != *key) {
-            let (id, flag) = (session.id, Arc::clone(&session.watch.is_touched));
+            let (id, flag) = (session.id, session.watch.is_touched.get_or_insert_default());
+            let flag = Arc::clone(flag);
             session.lock(key).watch(key, id, &flag);
             session.watch.keys.push(key.into());
         }

@@ -18,7 +18,7 @@
 //! a handle erases its word when it is dropped, and unused stacks and the unused parts of stacks do not count. A handle that is
 //! moved while the memory is searched may be missed, so what marks say is a suspicion; it is looked for twice.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 
@@ -166,27 +166,29 @@ fn end_of(known: &Known) -> Option<End> {
 /// Finds the leaked goroutines once, the oldest first.
 fn look(sched: &Sched, here: usize) -> io::Result<Vec<Found>> {
     let before = survey::all(sched, here);
-    let mut timed = survey::with_timers(sched);
-    let ends = |all: &[Known], timed: &HashSet<usize>| {
+    // A wait that was at rest has its timer by now, until it ends.
+    let Some(timed) = survey::with_timers(sched) else {
+        return Ok(Vec::new());
+    };
+    let ends = |all: &[Known]| {
         let untimed = all
             .iter()
             .filter(|known| !timed.contains(&known.g.as_ptr().addr()));
         let ends = untimed.filter_map(|known| Some((known.goroutine.id, end_of(known)?)));
         Waits(ends.collect())
     };
-    let mut first = ends(&before, &timed);
+    let mut first = ends(&before);
     // Without those that join one that is not in the set, there may be less to search for.
     first.shrink(&Holders::not_searched());
     let places = holders::search(first.handles())?;
     // Each wait that counts began before this survey, and ends after it: what the survey says of these waits was so at one
     // moment.
     let after = survey::all(sched, here);
-    timed.extend(survey::with_timers(sched));
     let statuses: HashMap<u64, Snapshot> = before
         .iter()
         .map(|known| (known.goroutine.id, known.status))
         .collect();
-    let mut set = ends(&after, &timed);
+    let mut set = ends(&after);
     for known in &after {
         let id = known.goroutine.id;
         let has_waited = statuses.get(&id) == Some(&known.status);
@@ -213,3 +215,7 @@ fn look(sched: &Sched, here: usize) -> io::Result<Vec<Found>> {
     });
     Ok(found.collect())
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "leaks_tests.rs"]
+mod tests;

@@ -18,7 +18,7 @@ pub(crate) struct GoroutineLocals {
     cancel_scope: Cell<*const ()>,
     /// The values of its task-locals.
     pub(crate) values: LocalValues,
-    /// The number of `block_on` calls on the stack.
+    /// The number of polls on the stack: calls of `block_on`, and the poll of a goroutine for a future.
     pub(crate) n_polling: Cell<u32>,
     /// Where the number of the goroutine is that holds the lock which this one waits for, null for none. A dump reads it
     /// while it holds the wait.

@@ -38,8 +38,8 @@ pub(crate) struct Rest {
     pub(crate) stack: Range<usize>,
     /// The list of its wait: see `sync::tag`. Empty without the feature `leaks`.
     pub(crate) wanted: Vec<usize>,
-    /// How many references to it are its own: a waker for each `block_on` on its stack.
-    pub(crate) n_own_refs: u32,
+    /// How many polls are on its stack.
+    pub(crate) n_polling: u32,
 }
 
 impl Rest {
@@ -48,7 +48,7 @@ impl Rest {
         Rest {
             stack: 0..0,
             wanted: Vec::with_capacity(MAX_WANTED),
-            n_own_refs: 0,
+            n_polling: 0,
         }
     }
 
@@ -68,12 +68,12 @@ impl Rest {
         };
         self.stack = sp..span.end;
         self.wanted.clear();
-        self.n_own_refs = 0;
+        self.n_polling = 0;
         if waits_in_code(g.status.load().reason()) {
             // SAFETY: its code is in a wait, so its locals are there; by this function's contract it does not change
             // them now.
             let locals = unsafe { g.locals() };
-            self.n_own_refs = locals.n_polling.get();
+            self.n_polling = locals.n_polling.get();
             #[cfg(feature = "leaks")]
             {
                 // SAFETY: the frame that waits has the list, and takes it from the locals before it ends.

@@ -343,15 +343,15 @@ impl Poller {
     /// ECANCELED; one that cannot be cancelled completes in its own time.
     pub(crate) fn cancel_all(&self, ready: &mut GList) {
         match &self.engine {
-            Engine::Ring(ring) => ring.cancel_all(&self.counts, ready),
+            Engine::Ring(ring) => ring.cancel_all(&self.counts),
             Engine::Epoll(epoll) => epoll.cancel_all(&self.counts, ready),
         }
     }
 
     /// Called when another thread takes the poller over: see [`Ring::adopt`].
-    pub(crate) fn adopt(&self, ready: &mut GList) {
+    pub(crate) fn adopt(&self) {
         if let Some(ring) = self.ring() {
-            ring.adopt(&self.counts, ready);
+            ring.adopt();
         }
     }
 }

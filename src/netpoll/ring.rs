@@ -59,10 +59,9 @@ const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 
 /// Tags in the lowest bits of `user_data`, which is otherwise an address: a wake, the read of the
-/// eventfd, the answer to a cancel.
+/// eventfd.
 const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
-const TAG_ANSWER: u64 = 3;
 /// The tag of a multishot poll.
 pub(super) const TAG_MULTISHOT_POLL: u64 = 6;
 pub(super) const TAGS: u64 = 7;
@@ -561,23 +560,23 @@ impl Ring {
     /// Called when another thread takes the ring over. The eventfd read that the previous thread
     /// submitted can complete on that thread only, which may be blocked in the kernel for long. So
     /// the read is cancelled and forgotten, and the next wait submits its own.
-    pub(crate) fn adopt(&self, counts: &Counts, ready: &mut GList) {
+    pub(crate) fn adopt(&self) {
         let name = self.eventfd_read.replace(0);
         if name != 0 {
-            let entry = request::cancel(name).user_data(TAG_ANSWER);
-            // SAFETY: the entry of a cancel holds no pointer.
-            unsafe { self.push(counts, &entry, 0, ready) };
+            // One that is not found is queued still: then this thread submits it, and it completes here.
+            let _ = uring::sync_cancel(self.fd(), name);
         }
     }
 }
 
 impl Ring {
     /// Asks the kernel to cancel everything in flight. A cancelled operation completes with
-    /// ECANCELED; one that cannot be cancelled completes in its own time.
-    pub(crate) fn cancel_all(&self, counts: &Counts, ready: &mut GList) {
-        let entry = request::cancel_all().user_data(TAG_ANSWER);
-        // SAFETY: the entry of a cancel holds no pointer.
-        unsafe { self.push(counts, &entry, 0, ready) };
+    /// ECANCELED; one that cannot be cancelled completes in its own time. By a system call of its own: the operation of a ring
+    /// that does this may be denied.
+    pub(crate) fn cancel_all(&self, counts: &Counts) {
+        // What is queued is not found.
+        self.flush(counts);
+        let _ = uring::sync_cancel_all(self.fd());
     }
 }
 

@@ -2,7 +2,10 @@
 
 use crate::util;
 
-use std::sync::mpsc;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use windlass::context::Context;
@@ -70,12 +73,12 @@ fn nobody_can_unpark_it() {
 #[test]
 fn no_waker_of_its_future_is_left() {
     util::run(2, || {
-        let keeps = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        let its = std::sync::Arc::clone(&keeps);
+        let keeps = Arc::new(Mutex::new(Vec::new()));
+        let its = Arc::clone(&keeps);
         let waiter = waits("future", move || {
-            windlass::future::block_on(std::future::poll_fn(|cx| {
+            windlass::future::block_on(poll_fn(|cx| {
                 its.lock().unwrap().push(cx.waker().clone());
-                std::task::Poll::<()>::Pending
+                Poll::<()>::Pending
             }));
         });
         drop(waiter);
@@ -85,6 +88,76 @@ fn no_waker_of_its_future_is_left() {
         assert_eq!(names(&found), ["future"]);
         assert_eq!(found.leaks[0].verdict, Verdict::Proved);
         assert_eq!(found.leaks[0].reason, "no waker for it is left");
+    });
+}
+
+/// A poll of a goroutine for a future has a waker that is not counted.
+#[test]
+fn what_parks_in_a_future_can_be_unparked() {
+    util::run(2, || {
+        let waiter = windlass::future::spawn(async { task::park() });
+        wait_until_it_waits(waiter.task().id());
+        let found = leaks();
+        waiter.task().unpark();
+        waiter.join().unwrap();
+        assert!(found.leaks.is_empty(), "there is a handle: {found}");
+    });
+}
+
+#[test]
+fn a_future_in_a_future_can_be_woken() {
+    util::run(2, || {
+        let keeps = Arc::new(Mutex::new(Vec::<Waker>::new()));
+        let its = Arc::clone(&keeps);
+        let waiter = windlass::future::spawn(async move {
+            windlass::future::block_on(poll_fn(|cx| {
+                let mut kept = its.lock().unwrap();
+                kept.push(cx.waker().clone());
+                if kept.len() > 1 {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            }));
+        });
+        wait_until_it_waits(waiter.task().id());
+        drop(waiter);
+        let found = leaks();
+        keeps.lock().unwrap()[0].wake_by_ref();
+        assert!(found.leaks.is_empty(), "there is a waker: {found}");
+    });
+}
+
+/// Who waits in a poll may have lent the waker of that poll to others, who need no clone of it.
+#[test]
+fn a_waker_that_is_lent_to_another() {
+    util::run(2, || {
+        let (stop, stopped) = channel::bounded::<()>(0);
+        let lends = move || {
+            let is_over = AtomicBool::new(false);
+            windlass::future::block_on(poll_fn(|outer| {
+                let waker = outer.waker();
+                task::scope(|s| {
+                    s.spawn(|| {
+                        let _ = stopped.recv();
+                        is_over.store(true, Ordering::SeqCst);
+                        waker.wake_by_ref();
+                    });
+                    windlass::future::block_on(poll_fn(|_| match is_over.load(Ordering::SeqCst) {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending,
+                    }));
+                });
+                Poll::Ready(())
+            }));
+        };
+        let waiter = waits("lends", lends);
+        let id = waiter.task().id();
+        drop(waiter);
+        let found = leaks();
+        drop(stop);
+        util::wait_until(|| Handle::current().goroutines().iter().all(|g| g.id != id));
+        assert!(found.leaks.is_empty(), "it went on: {found}");
     });
 }
 

@@ -37,9 +37,6 @@ const ACCEPT_MULTI: u16 = 1;
 /// `IOSQE_BUFFER_SELECT`.
 const BUFFER_SELECT: u8 = 1 << 5;
 
-/// `IORING_ASYNC_CANCEL_ALL` or `_ANY`.
-const CANCEL_MANY: u32 = 1 | 1 << 2;
-
 /// A submission, as the kernel has it (`struct io_uring_sqe`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -199,23 +196,13 @@ impl Ring {
     /// Takes the first `n` entries.
     fn submit(&mut self, n: usize) {
         for sqe in self.submitted.drain(..n).collect::<Vec<_>>() {
-            match sqe.code() {
-                ASYNC_CANCEL => {
-                    let is_any = sqe.op_flags & CANCEL_MANY != 0;
-                    let n = self.cancel(|other| is_any || other.user_data == sqe.addr);
-                    let result = if n == 0 { -libc::ENOENT } else { 0 };
-                    self.complete(sqe.user_data, result, 0);
-                }
-                code => {
-                    let edges = (code == POLL_ADD && sqe.is_multi())
-                        .then(|| edges_of(sqe.fd, sqe.op_flags));
-                    self.operations.push(Operation {
-                        sqe,
-                        edges,
-                        done: None,
-                    });
-                }
-            }
+            let edges =
+                (sqe.code() == POLL_ADD && sqe.is_multi()).then(|| edges_of(sqe.fd, sqe.op_flags));
+            self.operations.push(Operation {
+                sqe,
+                edges,
+                done: None,
+            });
         }
     }
 
@@ -329,7 +316,6 @@ const POLL_ADD: u32 = 6;
 const SENDMSG: u32 = 9;
 const RECVMSG: u32 = 10;
 const ACCEPT: u32 = 13;
-const ASYNC_CANCEL: u32 = 14;
 const CONNECT: u32 = 16;
 const READ: u32 = 22;
 const WRITE: u32 = 23;

@@ -17,13 +17,15 @@ fn key(fd: i32) -> Key {
     Key::Ring((fd - FIRST_FD) as usize)
 }
 
-/// `IORING_REGISTER_SYNC_CANCEL` by name.
+/// `IORING_REGISTER_SYNC_CANCEL` by name, or of all operations.
 #[track_caller]
-pub fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
+pub fn sync_cancel(fd: i32, user_data: Option<u64>) -> io::Result<()> {
     point(What::Ring);
     let n = with(|c| {
         c.check_operations();
-        let n = c.kernel.cancel(fd, |sqe| sqe.user_data == user_data);
+        let n = c
+            .kernel
+            .cancel(fd, |sqe| user_data.is_none_or(|name| sqe.user_data == name));
         c.wake(key(fd), 1);
         n
     });

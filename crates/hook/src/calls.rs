@@ -255,7 +255,7 @@ fn read_pipe(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
         return plain_readv(fd, iov);
     }
     parked(|| {
-        let mut waits = Waits::new(fd, For::Read)?;
+        let mut waits = Waits::new(fd, For::Read);
         // SAFETY: as above, until this returns.
         if let Some(read) = unsafe { foreign::readv(fd, iov, waits.deadline_ns()) } {
             return read.map(usize::cast_signed);
@@ -308,7 +308,7 @@ fn in_parts(
     mut transfer: impl FnMut(&mut Waits, &mut [iovec]) -> Result<isize, c_int>,
 ) -> Result<isize, c_int> {
     parked(|| {
-        let mut waits = Waits::new(fd, For::Write)?;
+        let mut waits = Waits::new(fd, For::Write);
         let mut iov = iov.to_vec();
         let mut done = first.unwrap_or(0);
         let mut left = advance(&mut iov, done.cast_unsigned());
@@ -339,7 +339,7 @@ unsafe fn receive(fd: c_int, msg: *mut msghdr, flags: c_int) -> Result<isize, c_
     // SAFETY: by this function's contract.
     match unsafe { recvmsg_now(fd, msg, flags) } {
         // SAFETY: as above.
-        Err(libc::EAGAIN) => unsafe { wait_and_receive(fd, msg, flags) },
+        Err(libc::EAGAIN) if !is_nonblocking(fd) => unsafe { wait_and_receive(fd, msg, flags) },
         done => done,
     }
 }
@@ -352,18 +352,15 @@ unsafe fn recvmsg_now(fd: c_int, msg: *mut msghdr, flags: c_int) -> Result<isize
     unsafe { sys!(libc::SYS_recvmsg, fd, msg, flags | libc::MSG_DONTWAIT) }
 }
 
-/// Receives after an attempt that has found nothing.
+/// Receives after an attempt that has found nothing, in blocking mode.
 ///
 /// # Safety
 ///
 /// As `recvmsg(2)`.
 #[cold]
 unsafe fn wait_and_receive(fd: c_int, msg: *mut msghdr, flags: c_int) -> Result<isize, c_int> {
-    if is_nonblocking(fd) {
-        return Err(libc::EAGAIN);
-    }
     parked(|| {
-        let mut waits = Waits::new(fd, For::Read)?;
+        let mut waits = Waits::new(fd, For::Read);
         // It means nothing to the kernel where records are received. A ring would join them.
         let in_ring = flags & !libc::MSG_WAITALL;
         // SAFETY: by this function's contract.
@@ -397,7 +394,7 @@ unsafe fn receive_all(
     // The caller's have no meaning.
     let mut came = first.map_or(0, |_| msg.msg_flags);
     let received = parked(|| {
-        let mut waits = Waits::new(fd, For::Read)?;
+        let mut waits = Waits::new(fd, For::Read);
         let mut done = first.unwrap_or(0);
         let mut left = advance(&mut iov, done.cast_unsigned());
         if waits.hold().is_err() {
@@ -616,13 +613,13 @@ unsafe fn receive_more(
     flags: c_int,
     first: Result<isize, c_int>,
 ) -> Result<isize, c_int> {
-    let is_stream = socket_type(fd) == Ok(libc::SOCK_STREAM);
-    let is_all = flags & libc::MSG_WAITALL != 0 && is_stream;
+    let is_stream = || socket_type(fd) == Ok(libc::SOCK_STREAM);
+    let is_all = flags & libc::MSG_WAITALL != 0 && is_stream();
     if is_nonblocking(fd) || (first.is_ok() && !is_all) {
         return first;
     }
     // SAFETY: by this function's contract; the kernel has read it, and its buffers.
-    if is_stream && total(unsafe { buffers_of(&*msg) }) == 0 {
+    if total(unsafe { buffers_of(&*msg) }) == 0 && is_stream() {
         // A wait for the next event, whatever that is.
         // SAFETY: as above.
         return in_section(|| unsafe { sys!(libc::SYS_recvmsg, fd, msg, flags) });
@@ -767,13 +764,13 @@ unsafe extern "C" fn accept4(
     // SAFETY: by this function's contract.
     let plain = |fd: c_int| unsafe { sys!(libc::SYS_accept4, fd, addr, len, flags) };
     const KNOWN: c_int = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let waits = flags & !KNOWN == 0 && socket_type_if_waiting(fd).is_some();
+    let waits = flags & !KNOWN == 0 && parks() && !is_nonblocking(fd);
     // The kernel has an error for what is no listener.
     if !waits || option(fd, libc::SO_ACCEPTCONN, 0) != Ok(1) {
         return give(plain(fd)) as c_int;
     }
     let accepted = parked(|| {
-        let mut waits = Waits::new(fd, For::Read)?;
+        let mut waits = Waits::new(fd, For::Read);
         // SAFETY: by this function's contract.
         match unsafe { foreign::accept(fd, addr, len, waits.deadline_ns()) } {
             Some(accepted) => accepted.map(|new| {

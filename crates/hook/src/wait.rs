@@ -118,7 +118,7 @@ pub(crate) enum How {
     Blocking,
 }
 
-/// The waits of one call that has found nothing at its first attempt. They hold the file, as a system
+/// The waits of one call that has found nothing at its first attempt, in blocking mode. They hold the file, as a system
 /// call does: another thread may close the descriptor meanwhile, or make it another file's.
 #[derive(Debug)]
 pub(crate) struct Waits {
@@ -131,19 +131,15 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Fails with `EAGAIN` in non-blocking mode.
-    pub(crate) fn new(fd: c_int, direction: For) -> Result<Waits, c_int> {
-        if is_nonblocking(fd) {
-            return Err(libc::EAGAIN);
-        }
+    pub(crate) fn new(fd: c_int, direction: For) -> Waits {
         let deadline_ns = socket_deadline(fd, direction);
-        Ok(Waits {
+        Waits {
             fd,
             direction,
             deadline_ns,
             waits: foreign::Waits::new(direction.events(), deadline_ns),
             copy: None,
-        })
+        }
     }
 
     /// Counts the socket's timeout anew.

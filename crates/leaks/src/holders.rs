@@ -6,7 +6,11 @@ use std::io;
 use std::ops::Range;
 
 use crate::memory;
-use crate::words::{Handle, name_of_word};
+use crate::words::{self, Handle};
+
+/// The most handles of a wait, and holders of a handle, that a reason names: of many leaked goroutines, each may wait for
+/// all others.
+pub(crate) const SAID_AT_MOST: usize = 5;
 
 /// Where the words of handles are.
 #[derive(Debug)]
@@ -111,21 +115,22 @@ impl Holders {
         Holders(None)
     }
 
-    /// Whether only members of a set may use the handle.
-    pub(crate) fn are_within(&self, handle: usize, is_member: impl Fn(u64) -> bool) -> bool {
-        let Some(holders) = &self.0 else { return true };
+    /// The goroutines that alone may use the handle; `None` if others may.
+    pub(crate) fn of(&self, handle: usize) -> Option<Vec<u64>> {
+        let Some(holders) = &self.0 else {
+            return Some(Vec::new());
+        };
         match holders.get(&handle) {
-            Some(held) if held.elsewhere || !held.by.iter().all(|&id| is_member(id)) => false,
-            Some(held) if !held.by.is_empty() => true,
+            Some(held) if held.elsewhere => None,
+            Some(held) if !held.by.is_empty() => Some(held.by.iter().copied().collect()),
             // It was forgotten. But permits may be added to a semaphore that nobody has taken one of.
-            _ => Handle::of_word(!handle) != Some(Handle::Permit),
+            _ => (Handle::of_wanted(handle) != Some(Handle::Permit)).then(Vec::new),
         }
     }
 
     /// Says where the handle is that goroutine `id` waits for.
     pub(crate) fn describe(&self, handle: usize, id: u64) -> String {
-        let word = !handle;
-        let [one, all] = match Handle::of_word(word) {
+        let [one, all] = match Handle::of_wanted(handle) {
             Some(Handle::Sender) => ["sender of the channel", "senders of the channel"],
             Some(Handle::Receiver) => ["receiver of the channel", "receivers of the channel"],
             Some(Handle::Guard) => ["guard of the lock", "guards of the lock"],
@@ -133,13 +138,17 @@ impl Holders {
             Some(Handle::Member) | None => ["handle to the group", "handles to the group"],
         };
         let held = self.0.as_ref().and_then(|holders| holders.get(&handle));
-        let others: Vec<String> = held
-            .into_iter()
-            .flat_map(|held| &held.by)
+        let is_own = held.is_some_and(|held| held.by.contains(&id));
+        let by = held.into_iter().flat_map(|held| &held.by);
+        let mut others: Vec<String> = by
             .filter(|&&other| other != id)
+            .take(SAID_AT_MOST)
             .map(|other| format!("goroutine {other}"))
             .collect();
-        let is_own = held.is_some_and(|held| held.by.contains(&id));
+        let n_others = held.map_or(0, |held| held.by.len()) - usize::from(is_own);
+        if n_others > others.len() {
+            others.push(format!("{} others", n_others - others.len()));
+        }
         match (is_own, others.is_empty()) {
             (true, true) => format!("it holds the {all} itself"),
             (true, false) => format!(
@@ -147,7 +156,7 @@ impl Holders {
                 others.join(", ")
             ),
             (false, false) => format!("the {all} are held by {}, leaked", others.join(", ")),
-            (false, true) if name_of_word(word) == 0 => "it waits for nothing".to_owned(),
+            (false, true) if words::is_nameless(handle) => "it waits for nothing".to_owned(),
             (false, true) => format!("there is no {one} any more: it was forgotten"),
         }
     }
@@ -179,8 +188,7 @@ mod tests {
             (304, handle),
             (504, handle),
         ]);
-        assert!(of_two.are_within(handle, |id| id < 3));
-        assert!(!of_two.are_within(handle, |id| id < 2));
+        assert_eq!(of_two.of(handle), Some(vec![1, 2]));
         let text = "the senders of the channel are held by itself and goroutine 2, leaked";
         assert_eq!(of_two.describe(handle, 1), text);
     }
@@ -188,14 +196,14 @@ mod tests {
     #[test]
     fn a_handle_elsewhere_may_be_used_by_anybody() {
         let handle = !Handle::Guard.word(7);
-        assert!(!holders(vec![(2000, handle)]).are_within(handle, |_| true));
+        assert_eq!(holders(vec![(2000, handle)]).of(handle), None);
     }
 
     #[test]
     fn a_handle_that_is_nowhere_was_forgotten_but_permits_may_be_added() {
-        for (kind, is_within) in [(Handle::Member, true), (Handle::Permit, false)] {
+        for (kind, by) in [(Handle::Member, Some(Vec::new())), (Handle::Permit, None)] {
             let handle = !kind.word(7);
-            assert_eq!(holders(Vec::new()).are_within(handle, |_| true), is_within);
+            assert_eq!(holders(Vec::new()).of(handle), by);
             assert_eq!(Handle::of_word(!handle), Some(kind));
         }
         let text = holders(Vec::new()).describe(!Handle::Receiver.word(7), 1);

@@ -17,6 +17,8 @@ pub enum Handle {
 
 const MARK: usize = 0xb1d8;
 const MARK_SHIFT: u32 = 48;
+/// The bits of the name.
+const NAME: usize = (1 << MARK_SHIFT) - 1;
 
 impl Handle {
     /// The word of handles of this kind to what has this name, its address or a number. The upper bits are no address
@@ -24,14 +26,25 @@ impl Handle {
     #[inline(always)]
     #[must_use]
     pub fn word(self, name: usize) -> usize {
-        (MARK + self as usize) << MARK_SHIFT | name_of_word(name)
+        (MARK + self as usize) << MARK_SHIFT | name & NAME
     }
 
     /// The kind in a word, if it is one of a handle.
     #[inline(always)]
     #[must_use]
     pub fn of_word(word: usize) -> Option<Handle> {
-        Some(match (word >> MARK_SHIFT).wrapping_sub(MARK) {
+        Handle::of_mark(word >> MARK_SHIFT)
+    }
+
+    /// The kind in the complement of a word. The word itself is not made: it would be left on the caller's stack.
+    #[must_use]
+    pub(crate) fn of_wanted(wanted: usize) -> Option<Handle> {
+        Handle::of_mark(wanted >> MARK_SHIFT ^ (usize::MAX >> MARK_SHIFT))
+    }
+
+    #[inline(always)]
+    fn of_mark(mark: usize) -> Option<Handle> {
+        Some(match mark.wrapping_sub(MARK) {
             0 => Handle::Sender,
             1 => Handle::Receiver,
             2 => Handle::Guard,
@@ -42,8 +55,7 @@ impl Handle {
     }
 }
 
-/// The name in a word of a handle.
-#[inline(always)]
-pub(crate) fn name_of_word(word: usize) -> usize {
-    word & ((1 << MARK_SHIFT) - 1)
+/// Whether the complement of a word names nothing.
+pub(crate) fn is_nameless(wanted: usize) -> bool {
+    wanted & NAME == NAME
 }

@@ -77,7 +77,6 @@ pub fn probe() -> io::Result<Features> {
         ("write", opcode::Write::CODE),
         ("readv", opcode::Readv::CODE),
         ("writev", opcode::Writev::CODE),
-        ("async_cancel", opcode::AsyncCancel::CODE),
         ("fsync", opcode::Fsync::CODE),
         ("fallocate", opcode::Fallocate::CODE),
         ("openat", opcode::OpenAt::CODE),

@@ -290,13 +290,3 @@ pub fn multishot_poll(fd: i32, events: u32) -> Entry {
 pub fn read_eventfd(fd: i32, buf: *mut u64) -> Entry {
     opcode::Read::new(types::Fd(fd), buf.cast(), size_of::<u64>() as u32).build()
 }
-
-/// Cancels everything in flight on the same ring (5.19).
-pub fn cancel_all() -> Entry {
-    opcode::AsyncCancel2::new(types::CancelBuilder::any().all()).build()
-}
-
-/// Cancels the entry named `user_data` on the same ring (5.5).
-pub fn cancel(user_data: u64) -> Entry {
-    opcode::AsyncCancel::new(user_data).build()
-}

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::errno::cvt;
 
 const REGISTER_SYNC_CANCEL: libc::c_uint = 24;
+/// `IORING_ASYNC_CANCEL_ALL` and `.._ANY`: all operations, whatever they are named.
+const CANCEL_EVERYTHING: u32 = 1 | 1 << 2;
 const REGISTER_SEND_MSG_RING: libc::c_uint = 31;
 const OP_MSG_RING: u8 = 40;
 
@@ -59,11 +61,28 @@ fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<(
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
-    return windlass_explorer::sync_cancel(fd, user_data);
+    return windlass_explorer::sync_cancel(fd, Some(user_data));
+    cancel(fd, user_data, 0)
+}
+
+/// Cancels all operations that were submitted on ring `fd` (Linux 6.0), as [`sync_cancel`] does one. Entries that were
+/// queued and not submitted are none.
+///
+/// # Errors
+///
+/// The kernel's.
+#[cfg_attr(explore, allow(unreachable_code), track_caller)]
+pub fn sync_cancel_all(fd: i32) -> io::Result<()> {
+    #[cfg(explore)]
+    return windlass_explorer::sync_cancel(fd, None);
+    cancel(fd, 0, CANCEL_EVERYTHING)
+}
+
+fn cancel(fd: i32, user_data: u64, flags: u32) -> io::Result<()> {
     let arg = SyncCancelReg {
         addr: user_data,
         fd: -1,
-        flags: 0,
+        flags,
         timeout: [0, 0],
         opcode: 0,
         pad: [0; 7],

@@ -900,6 +900,43 @@ fn commands_are_answered_after_the_stop() {
     assert_eq!(told.recv().unwrap(), Ok(()));
 }
 
+/// Between two requests a connection has no stack, whatever the client has begun.
+#[test]
+fn silent_clients_take_no_stack() {
+    let (give, given) = mpsc::channel();
+    let server = start_graceful(move |listener, server| {
+        give.send(windlass::Handle::current()).unwrap();
+        resp::serve(listener, server)
+    });
+    let handle = given.recv().unwrap();
+    let mut clients: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    for (stream, begun) in clients
+        .iter_mut()
+        .zip(["PING", "WATCH a", "MULTI"].iter().cycle())
+    {
+        stream.write_all(&words(begun)).unwrap();
+        let answer = if *begun == "PING" {
+            "+PONG\r\n"
+        } else {
+            "+OK\r\n"
+        };
+        expect(stream, answer);
+    }
+    let n_off_stack = || {
+        let all = handle.goroutines();
+        let waits = all.iter().filter_map(|g| g.wait_reason);
+        waits
+            .filter(|&reason| reason == "IO wait without a stack")
+            .count()
+    };
+    while n_off_stack() < clients.len() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    for stream in &mut clients {
+        stream.write_all(&words("ECHO hello")).unwrap();
+    }
+}
+
 /// The messages that were published before the stop reach them first.
 #[test]
 fn silent_clients_are_closed_at_the_stop() {

@@ -11,7 +11,8 @@ use super::super::goroutines::{self, Goroutine};
 use crate::g::header::{GRef, SLOT_BYTES};
 use crate::g::slab;
 use crate::g::snapshot::Rest;
-use crate::g::status::{GKind, Snapshot, Status};
+use crate::g::status::{GKind, Reason, Snapshot, Status};
+use crate::loom::native::atomic::Ordering;
 use crate::sched::monitor::freeze_stack;
 use crate::sched::types::state::Sched;
 
@@ -25,7 +26,7 @@ pub(super) struct Known {
     /// The handles that may end its wait: see `sync::tag`.
     pub(super) wanted: Vec<usize>,
     /// Where its frames are; `None` if that cannot be known.
-    stack: Option<Range<usize>>,
+    pub(super) stack: Option<Range<usize>>,
 }
 
 /// All goroutines, the oldest first. `here` is the stack pointer of the caller.
@@ -47,10 +48,11 @@ pub(super) fn all(sched: &Sched, here: usize) -> Vec<Known> {
             true => (Some(rest.stack.clone()), rest.wanted.clone()),
             false => (g.stack_hint(), Vec::new()),
         };
-        // The runtime's own, and that of this look.
-        let is_unreferenced = is_at_rest && refs == 2 + rest.n_own_refs;
+        let is_unreferenced = is_at_rest && has_no_handle(status.reason(), refs, rest.n_polling);
         let stack = stack.map(|s| if s.contains(&here) { here..s.end } else { s });
-        note_join(&mut joins, &goroutine, g, stack.clone().unwrap_or(0..0));
+        // While a wait begins, its timer may not be armed yet.
+        let joiner = stack.clone().filter(|_| is_at_rest);
+        note_join(&mut joins, &goroutine, g, joiner.unwrap_or(0..0));
         all.push(Known {
             goroutine,
             g,
@@ -65,8 +67,30 @@ pub(super) fn all(sched: &Sched, here: usize) -> Vec<Known> {
     all
 }
 
-/// The goroutines whose waits end by time.
-pub(super) fn with_timers(sched: &Sched) -> HashSet<usize> {
+/// Whether nobody can wake a goroutine that parks or waits for a future, by the number of references to it, and of polls on its
+/// stack.
+fn has_no_handle(reason: Reason, refs: u32, n_polling: u32) -> bool {
+    // The runtime's own, and that of this look.
+    let others = refs.saturating_sub(2);
+    match (reason, n_polling) {
+        // The waker of `block_on`. No call that it is lent to goes on beside a wait between two polls.
+        (Reason::Future, 1) => others == 1,
+        (_, 0) => others == 0,
+        // In a poll that waits, the waker of the poll may be lent to others. That of a goroutine for a future is not counted.
+        _ => false,
+    }
+}
+
+/// The goroutines whose waits end by time; `None` if timers go from P to P again and again.
+pub(super) fn with_timers(sched: &Sched) -> Option<HashSet<usize>> {
+    const TRIES: usize = 100;
+    (0..TRIES).find_map(|_| timers_at_once(sched))
+}
+
+/// As [`with_timers`], unless timers went from one P to another meanwhile.
+fn timers_at_once(sched: &Sched) -> Option<HashSet<usize>> {
+    let [begun, ended] = &sched.timer_moves;
+    let n_before = ended.load(Ordering::SeqCst);
     let mut timed = HashSet::new();
     for p in &sched.ps {
         p.timers.for_each(|g, wait| {
@@ -75,7 +99,7 @@ pub(super) fn with_timers(sched: &Sched) -> HashSet<usize> {
             }
         });
     }
-    timed
+    (begun.load(Ordering::SeqCst) == n_before).then_some(timed)
 }
 
 /// The memory of goroutines: their frames and slots; slots without a goroutine, and without the result of one, belong

@@ -304,8 +304,8 @@ fn a_wake_reaches_the_thread_that_took_the_ring_over() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let mut ready = GList::new();
-        ring.0.ring.adopt(&ring.0.counts, &mut ready);
-        // The answer to the cancel, and any other completion.
+        ring.0.ring.adopt();
+        // What has completed by then.
         for _ in 0..3 {
             ring.0.wait(clock::now_ns() + 1_000_000);
             ring.0.reap(&mut ready);
@@ -346,6 +346,32 @@ fn a_cancelled_operation_completes() {
     crate::sys::uring::sync_cancel(ring.fd(), op.user_data()).unwrap();
     wait_for(&ring, 1, &mut ready);
     assert_eq!(op.result(), -libc::ECANCELED);
+}
+
+/// Rings may be denied the operation that cancels others.
+#[test]
+fn all_is_cancelled_where_a_ring_may_not_cancel() {
+    DENIED.set(1 << io_uring::opcode::AsyncCancel::CODE);
+    let ring = ring();
+    DENIED.set(0);
+    let (a, _b) = UnixStream::pair().unwrap();
+    let (mut bufs, mut ready) = ([[0; 8]; 2], GList::new());
+    let receive = recv_into(&a, &mut bufs[0], libc::MSG_DONTWAIT);
+    let (poll, _g, _polled) = polled(&ring, &a, &receive);
+    // Queued, and not submitted.
+    let (c, _d) = UnixStream::pair().unwrap();
+    let (_, op) = recv(&ring, &c, &mut bufs[1], &mut ready);
+    ring.cancel_all(&ring.counts);
+    for _ in 0..50 {
+        ring.wait(clock::now_ns() + 100_000_000);
+        ring.reap(&mut ready);
+        ring.dispatch_events(&ring.counts, usize::MAX, None, &mut ready);
+        if ring.inflight() == 0 {
+            break;
+        }
+    }
+    assert_eq!((ring.inflight(), op.result()), (0, -libc::ECANCELED));
+    assert_eq!(Arc::strong_count(&poll), 1, "the ring's reference");
 }
 
 #[test]

@@ -222,7 +222,10 @@ pub(super) fn hand_over(sched: &Sched, p: &P, heir: &P) {
     take_queue(p, &mut gs);
     sched.publish(p);
     sched.live_node(p.node_idx).queue.push_all(gs);
+    let [begun, ended] = &sched.timer_moves;
+    begun.fetch_add(1, Ordering::SeqCst);
     heir.timers.adopt(p.timers.take_all());
+    ended.fetch_add(1, Ordering::SeqCst);
 }
 
 /// The P in use that is nearest to `p`.

@@ -20,7 +20,6 @@ use crate::loom::Ordering;
 use crate::sched::types::m::{Carrier, HAS_P, M};
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Ms, Phase, Sched};
-use crate::sched::wait::wake;
 use crate::sys::affinity;
 use crate::util::chaos::{self, Point};
 
@@ -123,9 +122,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
     p.local.pace.measure_next();
     p.owner
         .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
-    let mut ready = crate::g::list::GList::new();
-    p.poller.adopt(&mut ready);
-    wake::ready_completed(m, ready);
+    p.poller.adopt();
 }
 
 /// Wakes sysmon if a P has no M because no thread was available. The caller has just made one available.

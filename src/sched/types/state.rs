@@ -184,6 +184,9 @@ pub(crate) struct Sched {
     /// Ps retaken from stuck Ms, and Ps given to another M. Ordering: relaxed, statistics.
     pub(crate) retakes: AtomicU64,
     pub(crate) handoffs: AtomicU64,
+    /// Moves of the timers of a P to another that have begun, and that have ended. Ordering: sequentially consistent, against the
+    /// locks of the timers: who reads as many begun ones after a look at all timers as ended ones before it has missed none.
+    pub(crate) timer_moves: [AtomicU64; 2],
     pub(crate) warned_threads: AtomicBool,
     /// Limits the lines on stderr about goroutines that could not start.
     pub(crate) failed_starts: RateLimit,
@@ -252,6 +255,7 @@ impl Sched {
             membarrier,
             retakes: AtomicU64::new(0),
             handoffs: AtomicU64::new(0),
+            timer_moves: [const { AtomicU64::new(0) }; 2],
             warned_threads: AtomicBool::new(false),
             failed_starts: RateLimit::default(),
             tracing,

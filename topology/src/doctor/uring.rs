@@ -26,14 +26,13 @@ pub struct Operation {
 }
 
 /// Name, code, the first Linux with it, and whether nothing goes without it.
-const OPERATIONS: [(&str, u8, &str, bool); 16] = [
+const OPERATIONS: [(&str, u8, &str, bool); 15] = [
     ("recv", opcode::Recv::CODE, "5.6", true),
     ("send", opcode::Send::CODE, "5.6", true),
     ("recvmsg", opcode::RecvMsg::CODE, "5.3", true),
     ("sendmsg", opcode::SendMsg::CODE, "5.3", true),
     ("accept", opcode::Accept::CODE, "5.5", true),
     ("connect", opcode::Connect::CODE, "5.5", true),
-    ("async_cancel", opcode::AsyncCancel::CODE, "5.5", true),
     ("read", opcode::Read::CODE, "5.6", true),
     ("write", opcode::Write::CODE, "5.6", false),
     ("readv", opcode::Readv::CODE, "5.1", false),
