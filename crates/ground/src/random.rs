@@ -32,6 +32,7 @@ const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A number below `n`, which is not 0, for threads without a generator: splitmix64 (Steele, Lea,
 /// Flood, "Fast splittable pseudorandom number generators", 2014).
+#[inline]
 pub fn shared_below(n: usize) -> usize {
     /// Ordering: relaxed; it publishes nothing.
     static STATE: AtomicU64 = AtomicU64::new(STEP);
@@ -41,6 +42,7 @@ pub fn shared_below(n: usize) -> usize {
 
 /// The finalizer of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 /// generators", 2014).
+#[inline]
 pub fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(STEP);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

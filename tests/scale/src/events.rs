@@ -9,6 +9,7 @@ use std::time::Duration;
 use windlass::channel::unbounded;
 use windlass::explore::twin::{cpu_times, current_cpu, now_ns};
 use windlass::explore::{advance, charge};
+use windlass::metrics::PMetrics;
 use windlass::{Builder, Runtime, blocking, sleep, spawn, yield_now};
 
 use crate::clock::{begin_costs, end_costs};
@@ -80,6 +81,11 @@ pub(crate) const ALL: &[Event] = &[
         name: "producer",
         what: "one goroutine sends 5 pieces of work of 50 µs for each P, for which one waits on each",
         run: producer,
+    },
+    Event {
+        name: "wakes",
+        what: "a channel closes for which 16 goroutines on each P wait, that then compute for 5 µs",
+        run: wakes,
     },
 ];
 
@@ -270,6 +276,64 @@ fn hogs(builder: Builder) -> Vec<Figure> {
     })
 }
 
+/// Lines of other nodes that thieves have read since `before`: for each search of other nodes, and for each goroutine
+/// that they brought from there.
+fn probes(before: &PMetrics, after: &PMetrics) -> [Figure; 2] {
+    let n_probes = (after.remote_probes - before.remote_probes) as f64;
+    let n_searches = after.remote_searches - before.remote_searches;
+    let n_stolen = after.stolen.remote - before.stolen.remote;
+    [
+        figure(
+            "lines read by a search of other nodes",
+            n_probes / n_searches.max(1) as f64,
+            "",
+        ),
+        figure(
+            "lines read for a goroutine from another node",
+            n_probes / n_stolen.max(1) as f64,
+            "",
+        ),
+    ]
+}
+
+/// How long after the channel was closed half of the goroutines and all of them have gone on.
+fn wakes(builder: Builder) -> Vec<Figure> {
+    let rt = build(builder);
+    let n = 16 * rt.processors();
+    rt.run(|| {
+        let (open, gate) = unbounded::<()>();
+        let wait = |_| {
+            let gate = gate.clone();
+            spawn(move || {
+                assert!(gate.recv().is_err());
+                let woken_ns = now_ns();
+                charge(Duration::from_micros(5));
+                woken_ns
+            })
+        };
+        let all: Vec<_> = (0..n).map(wait).collect();
+        sleep(Duration::from_millis(20));
+        let before = rt.metrics().total();
+        begin_costs();
+        let begin_ns = now_ns();
+        drop(open);
+        let closed_us = us(now_ns() - begin_ns);
+        let mut late_us: Vec<_> = all
+            .into_iter()
+            .map(|g| us(g.join().expect("it ends") - begin_ns))
+            .collect();
+        end_costs();
+        late_us.sort_unstable_by(f64::total_cmp);
+        let mut figures = vec![
+            figure("it is closed after", closed_us, "µs"),
+            figure("half of them have gone on after", late_us[n / 2], "µs"),
+            figure("the last has gone on after", late_us[n - 1], "µs"),
+        ];
+        figures.extend(probes(&before, &rt.metrics().total()));
+        figures
+    })
+}
+
 /// How long after the first was sent half of the CPUs and all of them work.
 fn producer(builder: Builder) -> Vec<Figure> {
     let rt: Runtime = build(builder);
@@ -288,8 +352,10 @@ fn producer(builder: Builder) -> Vec<Figure> {
             })
         };
         let all: Vec<_> = (0..n_ps).map(consumer).collect();
-        // All have come to wait, and all Ms sleep.
+        // All have come to wait, and all Ms sleep: their searches were in vain.
+        let searching = rt.metrics().total();
         sleep(Duration::from_millis(20));
+        let asleep = rt.metrics().total();
         begin_costs();
         let begin_ns = now_ns();
         (0..5 * n_ps).for_each(|_| send.send(()).expect("some receive"));
@@ -307,13 +373,20 @@ fn producer(builder: Builder) -> Vec<Figure> {
         begun.sort_unstable();
         // The P of the producer has one only when that is done.
         let after = |n: usize| begun.get(n).map_or(f64::INFINITY, |&ns| us(ns - begin_ns));
-        vec![
+        let mut figures = vec![
             figure("half of the Ps work after", after(n_ps / 2 - 1), "µs"),
             with_goal(
                 300.0,
                 figure("all but one work after", after(n_ps - 2), "µs"),
             ),
             figure("all is sent after", us(sent_ns - begin_ns), "µs"),
-        ]
+        ];
+        let [in_vain, _] = probes(&searching, &asleep);
+        figures.push(Figure {
+            name: "lines read by a search in vain",
+            ..in_vain
+        });
+        figures.extend(probes(&asleep, &rt.metrics().total()));
+        figures
     })
 }
