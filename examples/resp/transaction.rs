@@ -55,12 +55,10 @@ impl Watch {
 impl Session<'_> {
     /// Ends the watch of all keys.
     pub(super) fn unwatch(&mut self) {
-        for key in std::mem::take(&mut self.watch.keys) {
-            let id = self.id;
+        let id = self.id;
+        for key in std::mem::take(&mut self.watch).keys {
             self.lock(&key).unwatch(&key, id);
         }
-        // Nobody else has the flag any more.
-        self.watch.is_touched = None;
     }
 
     /// The shards that EXEC needs.
