@@ -128,7 +128,8 @@ fn a_future_in_a_future_can_be_woken() {
     });
 }
 
-/// Who waits in a poll may have lent the waker of that poll to others, who need no clone of it.
+/// A goroutine that waits inside of a poll may have lent the waker of that poll to another one, which wakes it without a
+/// clone.
 #[test]
 fn a_waker_that_is_lent_to_another() {
     util::run(2, || {

@@ -21,7 +21,7 @@ pub struct Job {
     data: *mut (),
 }
 
-// SAFETY: whoever makes a job promises that any thread may run it.
+// SAFETY: by the contract of `Job::new` the call may be made on any thread.
 unsafe impl Send for Job {}
 
 impl Job {
@@ -29,8 +29,8 @@ impl Job {
     ///
     /// # Safety
     ///
-    /// That is allowed on any thread, until it has been done or [`Offload::submit`] gives the job back; `run` does not
-    /// unwind.
+    /// Any thread may call `run` with `data`, until one has done so or [`Offload::submit`] gives the job back. `run` does
+    /// not unwind.
     pub unsafe fn new(run: unsafe fn(*mut ()), data: *mut ()) -> Job {
         Job { run, data }
     }

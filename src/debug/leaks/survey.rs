@@ -37,8 +37,8 @@ pub(super) fn all(sched: &Sched, here: usize) -> Vec<Known> {
     goroutines::for_each(sched, |goroutine, task| {
         let g = task.g();
         let status = g.status.load();
-        // Between two readings of the status: the goroutine gives no reference away meanwhile, and who has woken it
-        // kept one until then.
+        // The count is read between two readings of the status that agree. So the goroutine did not run meanwhile and gave
+        // no reference away, and a waker that has woken it had its own until then.
         let refs = g.refs();
         let waits = status.kind() == GKind::Waiting;
         let is_at_rest = (waits || sched.config.is_simulated())

@@ -185,7 +185,7 @@ pub(crate) struct Sched {
     pub(crate) retakes: AtomicU64,
     pub(crate) handoffs: AtomicU64,
     /// Moves of the timers of a P to another that have begun, and that have ended. Ordering: sequentially consistent, against the
-    /// locks of the timers: who reads as many begun ones after a look at all timers as ended ones before it has missed none.
+    /// locks of the timers: if a reader finds as many begun after its look at all timers as ended before it, it has missed none.
     pub(crate) timer_moves: [AtomicU64; 2],
     pub(crate) warned_threads: AtomicBool,
     /// Limits the lines on stderr about goroutines that could not start.
