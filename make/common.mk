@@ -16,12 +16,13 @@ PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
 # examples show take longer to optimise than all the rest.
 RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-world windlass-trace windlass-leaks windlass-ports windlass-examples,$(PACKAGE_NAMES))) \
 	--features windlass-hyper/server
-# Features that are off by default, and tested all the same.
+# Features that are off by default: of the examples, those over crates of others are built for lint and CI alone, as these
+# crates take as long to build as windlass.
 FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
 # its own. Without the variable the feature does nothing. Simulations are among them (tests/sim); tests in
 # release are without that feature, as programs are.
-TEST_FEATURES := $(FEATURES),windlass-examples/sim,windlass/chaos,windlass/leaks,windlass/lock-owners,windlass/sim
+TEST_FEATURES := windlass-examples/service,windlass-examples/sim,windlass/chaos,windlass/leaks,windlass/lock-owners,windlass/sim
 # tests/servers does not build without OpenSSL's headers, which scripts/servers.sh installs.
 WITHOUT_SERVERS = $(if $(shell pkg-config --exists openssl && echo yes),,--exclude windlass-servers)
 

@@ -17,7 +17,8 @@ SIMULATE := $(CARGO) test --release -p windlass -p windlass-examples --features 
 
 test-long: setup ## what is long and rare
 	$(call stage,tests of the benches,$(CARGO) test $(BENCHES) -p windlass-suites)
-	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
+	$(call stage,the topology without libhwloc,$(CARGO) test -p windlass-topology --no-default-features --lib)
+	$(call stage,examples over crates of others,$(MAKE) --no-print-directory test-crates)
 	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=$(KERNEL_SEEDS) $(SIMULATE) --test sim)
 	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=$(CLUSTER_HOURS) $(SIMULATE) --test replicated)
 	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=$(INSIDE_SEEDS) $(SIMULATE) $(patsubst tests/%/main.rs,--test %,$(shell grep -l inside::files tests/*/main.rs)) -- simulated)
@@ -28,6 +29,13 @@ test-long: setup ## what is long and rare
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
 	$(call stage,packages,$(MAKE) --no-print-directory package)
 	$(call stage,suites,$(MAKE) --no-print-directory suites)
+
+# A package alone, with other features, so that windlass is built once more for it.
+OF_CRATES := -p windlass-examples --features $(FEATURES),windlass-examples/sim
+test-crates: setup clients ## the examples over crates of others, over rings and over epoll
+	$(CARGO) build $(OF_CRATES) --examples
+	$(CARGO) test $(OF_CRATES) --test crates --test quic
+	WINDLASS_IO=epoll $(CARGO) test $(OF_CRATES) --test crates
 
 test-dev: test-programs test-docs ## all tests in the dev profile, and the doc tests
 
@@ -40,7 +48,6 @@ test-docs: setup ## the doc tests, and the tests of the topology, of liveness an
 	$(CARGO) test -p windlass-topology
 	$(CARGO) test -p windlass-liveness
 	$(CARGO) test -p windlass-mutants
-	$(CARGO) test -p windlass-topology --no-default-features --lib
 
 # Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only. CI has the part of it where
 # that matters most, and the same programs under a filter.

@@ -17,10 +17,11 @@ loom-short: setup ## the models that end soon
 orders: setup ## which model notices a weaker order of an atomic access (ORDERS=src/g/status.rs chooses)
 	tests/orders/run.sh $(ORDERS)
 
-# The whole runtime, with real threads of which one runs at a time: docs/VERIFICATION.md. Optimised a
-# little, with the assertions.
-explore explore-short scale-check: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
+# The whole runtime, with real threads of which one runs at a time: docs/VERIFICATION.md. Long searches are optimised a
+# little, with the assertions; short ones would be compiled for longer than they run.
+explore explore-short scale-check: export CARGO_INCREMENTAL = 0
 explore explore-short scale-check: export CARGO_PROFILE_DEV_DEBUG = line-tables-only
+explore: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 run_explorer = RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-explore --target-dir $(TARGET_DIR)/explore -- $(1)
 EXPLORE ?= --seconds 60
 explore: setup ## the runtime's threads in orders that seeds draw (EXPLORE="--seconds 300 hogs" chooses)

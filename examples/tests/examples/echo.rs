@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 
 use crate::echo;
-use crate::graceful_server::{LONG_GRACE, start_graceful, start_stoppable};
 use crate::server::{Server, foreign_prints};
+use crate::stoppable::{LONG_GRACE, start_graceful, start_stoppable};
 
 fn start() -> Server {
     start_graceful(echo::serve)

@@ -9,9 +9,9 @@ use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::files::Site;
-use crate::graceful_server::start_graceful;
 use crate::http::Patience;
 use crate::server::{Server, foreign_prints};
+use crate::stoppable::start_graceful;
 use crate::temp::TempDir;
 
 /// A directory with files, and secret files beside it.

@@ -4,49 +4,19 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use windlass::net::{Graceful, TcpListener, Unfinished};
+use windlass::net::{Graceful, TcpListener};
 
 use crate::args::Args;
 use crate::http;
-use crate::server::Server;
+use crate::stoppable::{LONG_GRACE, start_stoppable};
 use crate::{httpd, util};
 
-/// So long that a test of a grace that does not pass never depends on time.
-pub(crate) const LONG_GRACE: Duration = Duration::from_secs(100);
-
 const REQUEST: &[u8] = b"GET /plaintext HTTP/1.1\r\nHost: x\r\n\r\n";
-
-/// A server that is not stopped before its runtime ends.
-pub(crate) fn start_graceful<F>(serve: F) -> Server
-where
-    F: FnOnce(TcpListener, &Graceful) -> io::Result<()> + Send + 'static,
-{
-    Server::start(move |listener| serve(listener, &Graceful::new()).unwrap())
-}
-
-/// A server that can be stopped. The channel gets the result of its last wait.
-pub(crate) fn start_stoppable<F>(
-    grace: Duration,
-    serve: F,
-) -> (Server, Graceful, mpsc::Receiver<Result<(), Unfinished>>)
-where
-    F: FnOnce(TcpListener, &Graceful) -> io::Result<()> + Send + 'static,
-{
-    let stopped = Graceful::with_grace(grace);
-    let (tell, told) = mpsc::channel();
-    let serving = stopped.clone();
-    let server = Server::start(move |listener| {
-        serve(listener, &serving).unwrap();
-        tell.send(serving.shutdown(Duration::from_secs(60)))
-            .unwrap();
-    });
-    (server, stopped, told)
-}
 
 /// Reads one answer of the page `/plaintext`. Returns whether the connection is kept alive.
 fn read_answer(stream: &mut TcpStream) -> io::Result<bool> {

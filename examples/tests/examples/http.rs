@@ -3,10 +3,10 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use crate::graceful_server::start_graceful;
 use crate::http::{self, Patience};
 use crate::random::Random;
 use crate::server::{Server, foreign_prints};
+use crate::stoppable::start_graceful;
 
 fn start() -> Server {
     start_graceful(http::serve)

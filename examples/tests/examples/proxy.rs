@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::graceful_server::{start_graceful, start_stoppable};
 use crate::proxy;
 use crate::server::{Server, foreign_prints};
+use crate::stoppable::{start_graceful, start_stoppable};
 use crate::util::Pattern;
 
 fn start(to: SocketAddr) -> Server {

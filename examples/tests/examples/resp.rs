@@ -7,10 +7,10 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::graceful_server::{LONG_GRACE, start_graceful, start_stoppable};
 use crate::random::Random;
 use crate::resp;
 use crate::server::{Server, foreign_prints};
+use crate::stoppable::{LONG_GRACE, start_graceful, start_stoppable};
 
 fn start() -> Server {
     start_graceful(resp::serve)

@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::graceful_server::start_graceful;
 use crate::random::Random;
 use crate::resp;
+use crate::stoppable::start_graceful;
 use crate::temp::TempDir;
 
 /// A Redis server that runs until this value is dropped.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use windlass::net::TcpStream;
 
-use crate::graceful_server::start_graceful;
 use crate::server::Server;
+use crate::stoppable::start_graceful;
 use crate::util::run;
 use crate::{fetch, http};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tungstenite::{Bytes, Error, Message};
 
-use crate::graceful_server::{LONG_GRACE, start_graceful, start_stoppable};
 use crate::server::Server;
+use crate::stoppable::{LONG_GRACE, start_graceful, start_stoppable};
 use crate::util::run;
 use crate::websocket::{self, Limits};
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::graceful_server::start_graceful;
 use crate::server::{Server, foreign};
+use crate::stoppable::start_graceful;
 use crate::temp::TempDir;
 use crate::websocket::{self, Limits};
 

@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::graceful_server::start_graceful;
 use crate::http;
 use crate::load::{self, By};
 use crate::reactor::{self, Reactor};
+use crate::stoppable::start_graceful;
 use crate::util::run;
 
 #[test]

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::graceful_server::start_graceful;
 use crate::server::{Server, foreign, foreign_prints};
+use crate::stoppable::start_graceful;
 use crate::temp::TempDir;
 use crate::{client, http, tls, util};
 
