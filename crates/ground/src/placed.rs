@@ -26,8 +26,10 @@ struct Pages {
 }
 
 impl Pages {
-    fn new(bytes: usize, node: Option<u32>) -> io::Result<Pages> {
-        let bytes = bytes.max(1).next_multiple_of(mmap::page_bytes());
+    /// `None` is more than can be counted.
+    fn new(bytes: Option<usize>, node: Option<u32>) -> io::Result<Pages> {
+        let pages = |bytes: usize| bytes.max(1).checked_next_multiple_of(mmap::page_bytes());
+        let bytes = bytes.and_then(pages).ok_or(io::ErrorKind::OutOfMemory)?;
         let base = mmap::reserve(bytes)?;
         if let Some(node) = node {
             // SAFETY: the range is the mapping made above. Refusal costs locality only.
@@ -78,7 +80,8 @@ impl<T> Placed<T> {
         let n = values.len();
         // A mapping begins at a page. Only a larger alignment needs slack.
         let slack = align_of::<T>().saturating_sub(mmap::page_bytes());
-        let pages = Pages::new(n * size_of::<T>() + slack, node)?;
+        let bytes = n.checked_mul(size_of::<T>());
+        let pages = Pages::new(bytes.and_then(|bytes| bytes.checked_add(slack)), node)?;
         let base = pages.base;
         let first = base
             .wrapping_add(base.align_offset(align_of::<T>()))
@@ -170,6 +173,15 @@ impl<T> Drop for Placed<T> {
 }
 
 /// A vector on pages of a node.
+///
+/// The alignment of its values is at most that of the smallest page, 4 KiB:
+///
+/// ```compile_fail,E0080
+/// #[derive(Clone, Copy)]
+/// #[repr(align(8192))]
+/// struct Wide(u8);
+/// windlass_ground::placed::PageVec::new(None).push(Wide(1));
+/// ```
 pub struct PageVec<T: Copy> {
     base: *mut T,
     len: usize,
@@ -183,6 +195,7 @@ unsafe impl<T: Copy + Send> Send for PageVec<T> {}
 impl<T: Copy> PageVec<T> {
     /// An empty vector, without a page.
     pub const fn new(node: Option<u32>) -> PageVec<T> {
+        const { assert!(align_of::<T>() <= mmap::SMALLEST_PAGE_BYTES) };
         PageVec {
             base: std::ptr::dangling_mut(),
             len: 0,
@@ -351,6 +364,28 @@ mod tests {
         assert_eq!(placed.len(), 2);
         drop(placed);
         assert_eq!(n.get(), 2);
+    }
+
+    /// The length is what the caller's iterator says: one that is too large to count must not become a small mapping.
+    #[test]
+    fn a_length_that_no_memory_holds_is_refused() {
+        struct Says(usize);
+        impl Iterator for Says {
+            type Item = [u64; 8];
+            fn next(&mut self) -> Option<[u64; 8]> {
+                panic!("there is no room for one")
+            }
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                (self.0, Some(self.0))
+            }
+        }
+        impl ExactSizeIterator for Says {}
+        let mut placed = Placed::new();
+        for n in [usize::MAX / 64 + 2, usize::MAX, usize::MAX / 64] {
+            let refused = placed.push_group(None, Says(n)).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory, "{n}");
+        }
+        assert_eq!(placed.len(), 0);
     }
 
     #[test]
