@@ -173,15 +173,6 @@ impl<T> Drop for Placed<T> {
 }
 
 /// A vector on pages of a node.
-///
-/// The alignment of its values is at most that of the smallest page, 4 KiB:
-///
-/// ```compile_fail,E0080
-/// #[derive(Clone, Copy)]
-/// #[repr(align(8192))]
-/// struct Wide(u8);
-/// windlass_ground::placed::PageVec::new(None).push(Wide(1));
-/// ```
 pub struct PageVec<T: Copy> {
     base: *mut T,
     len: usize,
@@ -195,7 +186,6 @@ unsafe impl<T: Copy + Send> Send for PageVec<T> {}
 impl<T: Copy> PageVec<T> {
     /// An empty vector, without a page.
     pub const fn new(node: Option<u32>) -> PageVec<T> {
-        const { assert!(align_of::<T>() <= mmap::SMALLEST_PAGE_BYTES) };
         PageVec {
             base: std::ptr::dangling_mut(),
             len: 0,
@@ -205,6 +195,10 @@ impl<T: Copy> PageVec<T> {
     }
 
     /// Adds a value at the end.
+    ///
+    /// # Panics
+    ///
+    /// If values are aligned to more than a page.
     #[inline]
     pub fn push(&mut self, value: T) {
         if (self.len + 1) * size_of::<T>() > self.bytes {
@@ -250,6 +244,10 @@ impl<T: Copy> PageVec<T> {
     /// Doubles the pages, or maps the first. Aborts if the kernel has no memory, as `Vec` does.
     #[cold]
     fn grow(&mut self) {
+        assert!(
+            align_of::<T>() <= mmap::page_bytes(),
+            "a mapping begins at a page: it has no place for this alignment"
+        );
         let bytes = (2 * self.bytes).max(size_of::<T>().next_multiple_of(mmap::page_bytes()));
         let base = if self.bytes == 0 {
             mmap::reserve(bytes)
@@ -403,6 +401,17 @@ mod tests {
             .push_group(None, std::iter::repeat_n((), 7))
             .unwrap();
         assert_eq!(nothing.iter().count(), 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "no place for this alignment")]
+    fn a_page_vec_refuses_what_it_cannot_align() {
+        #[derive(Clone, Copy)]
+        #[repr(align(131072))]
+        struct Wide(u8);
+        let mut all = PageVec::new(None);
+        all.push(Wide(1));
+        assert_eq!(all[0].0, 1, "pushed, though it is not aligned");
     }
 
     #[test]
