@@ -523,7 +523,7 @@ impl Builder {
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         #[cfg(feature = "backtrace")]
         if sched.config.stall_reports.is_some() {
-            windlass_unwind::install(crate::sched::monitor::stall::runs_here);
+            crate::sched::monitor::stall::allow_samples();
         }
         if sched.config.flight_recorder {
             sched.start_tracing();
@@ -531,7 +531,8 @@ impl Builder {
         if sched.config.cpu_accounting {
             sched.start_accounting();
         }
-        signal::install_fault_handler(stack_overflow::report);
+        // SAFETY: the function formats into a fixed buffer and writes it; it takes no lock and does not allocate.
+        unsafe { signal::install_fault_handler(stack_overflow::report) };
         if sched.config.name_panics {
             panics::install();
         }

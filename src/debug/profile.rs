@@ -123,7 +123,7 @@ mod sampler {
     use crate::debug::stall::sample::copy_of;
     use crate::loom::Ordering;
     use crate::loom::native::{Mutex, PoisonError};
-    use crate::sched::monitor::stall::runs_here;
+    use crate::sched::monitor::stall;
     use crate::sched::types::m::M;
     use crate::sys::{clock, tasks};
 
@@ -175,7 +175,7 @@ mod sampler {
                 ));
             }
         };
-        windlass_unwind::install(runs_here);
+        stall::allow_samples();
         let mut walker = Walker::new();
         let period_ns = PERIOD.as_nanos() as u64;
         let begin_ns = clock::now_ns();

@@ -124,6 +124,8 @@ impl LocalValues {
 
     /// Drops all values, the youngest first, and those that destructors add meanwhile. Never
     /// unwinds: the panic hook has reported a destructor's panic already.
+    ///
+    /// A destructor may call it, too: that drops the values that are left, and the one being dropped stays in place.
     #[inline]
     pub fn end(&self) {
         if self.values.get().is_some() {
@@ -133,7 +135,10 @@ impl LocalValues {
 
     #[cold]
     fn end_values(&self) {
-        while let Some(head) = self.youngest_alive() {
+        // Dead entries are in the list only while a call is under way. That call frees them, when the destructor
+        // that has called this one has returned.
+        let is_nested = self.first(|head| !head.is_alive.get()).is_some();
+        while let Some(head) = self.first(|head| head.is_alive.get()) {
             // SAFETY: entries in the list are freed only below.
             let place = unsafe { head.as_ref() };
             place.is_alive.set(false);
@@ -145,6 +150,9 @@ impl LocalValues {
                 catch_unwind(drop_payload).unwrap_or_else(std::mem::forget);
             }
         }
+        if is_nested {
+            return;
+        }
         let mut at = self.values.take();
         while let Some(head) = at {
             // SAFETY: no value is left, and the entries can no longer be found.
@@ -155,12 +163,13 @@ impl LocalValues {
         }
     }
 
-    fn youngest_alive(&self) -> Option<NonNull<Head>> {
+    /// The youngest entry for which `is_it` holds.
+    fn first(&self, is_it: impl Fn(&Head) -> bool) -> Option<NonNull<Head>> {
         let mut at = self.values.get();
         while let Some(head) = at {
             // SAFETY: as in `find`.
             let place = unsafe { head.as_ref() };
-            if place.is_alive.get() {
+            if is_it(place) {
                 break;
             }
             at = place.next;
@@ -203,6 +212,37 @@ mod tests {
         assert!(matches!(own.find::<Says>(2), Lookup::Nothing));
         drop(own);
         assert_eq!(*said.borrow(), [3, 2, 1]);
+    }
+
+    /// Ends the values to which it belongs, and then says whether it is as it was.
+    struct Ends(Rc<LocalValues>, Says, [u8; 32]);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.end();
+            // The allocator would give the place of this value to the next one that asks for as much.
+            let others: [_; 4] = std::array::from_fn(|_| {
+                let bytes = [0xaa_u8; size_of::<LocalValue<Ends>>()];
+                std::hint::black_box(Box::new(bytes))
+            });
+            let is_kept = std::hint::black_box(&self.2).iter().all(|&byte| byte == 7);
+            self.1.0.borrow_mut().push(u32::from(is_kept) * 100);
+            drop(others);
+        }
+    }
+
+    #[test]
+    fn a_destructor_that_ends_them_all_keeps_its_own_place() {
+        let said = Rc::default();
+        let own = Rc::new(LocalValues::new());
+        let says = |n| Says(Rc::clone(&said), n);
+        own.insert(1, says(1));
+        own.insert(2, Ends(Rc::clone(&own), says(2), [7; 32]));
+        own.insert(3, says(3));
+        own.end();
+        assert_eq!(*said.borrow(), [3, 1, 100, 2]);
+        assert!(matches!(own.find::<Ends>(2), Lookup::Nothing));
+        assert_eq!(Rc::strong_count(&own), 1);
     }
 
     #[test]

@@ -26,8 +26,10 @@ struct Pages {
 }
 
 impl Pages {
-    fn new(bytes: usize, node: Option<u32>) -> io::Result<Pages> {
-        let bytes = bytes.max(1).next_multiple_of(mmap::page_bytes());
+    /// `None` is more than can be counted.
+    fn new(bytes: Option<usize>, node: Option<u32>) -> io::Result<Pages> {
+        let pages = |bytes: usize| bytes.max(1).checked_next_multiple_of(mmap::page_bytes());
+        let bytes = bytes.and_then(pages).ok_or(io::ErrorKind::OutOfMemory)?;
         let base = mmap::reserve(bytes)?;
         if let Some(node) = node {
             // SAFETY: the range is the mapping made above. Refusal costs locality only.
@@ -78,7 +80,8 @@ impl<T> Placed<T> {
         let n = values.len();
         // A mapping begins at a page. Only a larger alignment needs slack.
         let slack = align_of::<T>().saturating_sub(mmap::page_bytes());
-        let pages = Pages::new(n * size_of::<T>() + slack, node)?;
+        let bytes = n.checked_mul(size_of::<T>());
+        let pages = Pages::new(bytes.and_then(|bytes| bytes.checked_add(slack)), node)?;
         let base = pages.base;
         let first = base
             .wrapping_add(base.align_offset(align_of::<T>()))
@@ -192,6 +195,10 @@ impl<T: Copy> PageVec<T> {
     }
 
     /// Adds a value at the end.
+    ///
+    /// # Panics
+    ///
+    /// If values are aligned to more than a page.
     #[inline]
     pub fn push(&mut self, value: T) {
         if (self.len + 1) * size_of::<T>() > self.bytes {
@@ -237,6 +244,10 @@ impl<T: Copy> PageVec<T> {
     /// Doubles the pages, or maps the first. Aborts if the kernel has no memory, as `Vec` does.
     #[cold]
     fn grow(&mut self) {
+        assert!(
+            align_of::<T>() <= mmap::page_bytes(),
+            "a mapping begins at a page: it has no place for this alignment"
+        );
         let bytes = (2 * self.bytes).max(size_of::<T>().next_multiple_of(mmap::page_bytes()));
         let base = if self.bytes == 0 {
             mmap::reserve(bytes)
@@ -353,6 +364,28 @@ mod tests {
         assert_eq!(n.get(), 2);
     }
 
+    /// The length is what the caller's iterator says: one that is too large to count must not become a small mapping.
+    #[test]
+    fn a_length_that_no_memory_holds_is_refused() {
+        struct Says(usize);
+        impl Iterator for Says {
+            type Item = [u64; 8];
+            fn next(&mut self) -> Option<[u64; 8]> {
+                panic!("there is no room for one")
+            }
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                (self.0, Some(self.0))
+            }
+        }
+        impl ExactSizeIterator for Says {}
+        let mut placed = Placed::new();
+        for n in [usize::MAX / 64 + 2, usize::MAX, usize::MAX / 64] {
+            let refused = placed.push_group(None, Says(n)).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory, "{n}");
+        }
+        assert_eq!(placed.len(), 0);
+    }
+
     #[test]
     fn large_alignments_are_kept() {
         #[repr(align(16384))]
@@ -368,6 +401,17 @@ mod tests {
             .push_group(None, std::iter::repeat_n((), 7))
             .unwrap();
         assert_eq!(nothing.iter().count(), 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "no place for this alignment")]
+    fn a_page_vec_refuses_what_it_cannot_align() {
+        #[derive(Clone, Copy)]
+        #[repr(align(131072))]
+        struct Wide(u8);
+        let mut all = PageVec::new(None);
+        all.push(Wide(1));
+        assert_eq!(all[0].0, 1, "pushed, though it is not aligned");
     }
 
     #[test]

@@ -49,13 +49,25 @@ impl AltStack {
 }
 
 impl Drop for AltStack {
+    /// Installs the one before again. Leaves all as it is, and the memory mapped, where another one was installed
+    /// meanwhile, because that one may install this one again.
     fn drop(&mut self) {
+        // SAFETY: an all-zero stack_t is a valid output argument.
+        let mut now: libc::stack_t = unsafe { std::mem::zeroed() };
+        // SAFETY: with a null new stack the call only writes the present one to a valid structure.
+        unsafe { libc::sigaltstack(std::ptr::null(), &mut now) };
+        if now.ss_sp != self.base.cast() {
+            return;
+        }
         // SAFETY:
-        // - `before` was returned by sigaltstack for this same thread (an M drops its own).
-        // - no handler runs on the stack now: this is not a signal handler.
+        // - the stack is this thread's: the value has a pointer, so that it stays on the thread that made it.
+        // - `before` was returned by sigaltstack for this thread. If it was another `AltStack`, that one has left its
+        //   memory mapped, or is still there.
+        // - no handler runs on the stack now: then the kernel refuses to change it, and the memory stays.
         unsafe {
-            libc::sigaltstack(&self.before, std::ptr::null_mut());
-            mmap::release(self.base, ALT_STACK_BYTES);
+            if cvt(libc::sigaltstack(&self.before, std::ptr::null_mut())).is_ok() {
+                mmap::release(self.base, ALT_STACK_BYTES);
+            }
         }
     }
 }
@@ -71,9 +83,12 @@ struct Handler {
 
 static HANDLER: OnceLock<Handler> = OnceLock::new();
 
-/// Installs the process's SIGSEGV handler, once. `report` runs in the handler and must be
-/// async-signal-safe.
-pub fn install_fault_handler(report: FaultFn) {
+/// Installs the process's SIGSEGV handler, once. `report` runs in the handler.
+///
+/// # Safety
+///
+/// `report` is async-signal-safe.
+pub unsafe fn install_fault_handler(report: FaultFn) {
     let mut first = false;
     HANDLER.get_or_init(|| {
         first = true;
@@ -379,4 +394,39 @@ pub fn exit_now(status: i32) -> ! {
 pub fn write_byte(fd: std::os::fd::RawFd) {
     // SAFETY: write is async-signal-safe, and the byte is valid.
     unsafe { super::raw::write(fd, [0_u8].as_ptr().cast(), 1) };
+}
+
+#[cfg(all(test, not(loom), not(explore)))]
+mod tests {
+    use super::*;
+
+    fn present() -> libc::stack_t {
+        // SAFETY: an all-zero stack_t is a valid output argument.
+        let mut now: libc::stack_t = unsafe { std::mem::zeroed() };
+        // SAFETY: with a null new stack the call only writes the present one to a valid structure.
+        cvt(unsafe { libc::sigaltstack(std::ptr::null(), &mut now) }).unwrap();
+        now
+    }
+
+    #[test]
+    fn an_alternate_stack_is_mapped_whatever_is_dropped_first() {
+        let before = present();
+        let [first, second] = [(), ()].map(|()| AltStack::install().unwrap());
+        let place = first.base.addr();
+        drop(first);
+        assert_eq!(present().ss_sp, second.base.cast());
+        drop(second);
+        // A handler would run there.
+        assert_eq!(present().ss_sp.addr(), place);
+        assert!(!mmap::faults(place));
+        // SAFETY: `before` was returned for this thread, and nobody uses the other one.
+        cvt(unsafe { libc::sigaltstack(&before, std::ptr::null_mut()) }).unwrap();
+
+        let (first, place) = (AltStack::install().unwrap(), present().ss_sp.addr());
+        let second = AltStack::install().unwrap();
+        drop(second);
+        assert_eq!(present().ss_sp.addr(), place);
+        drop(first);
+        assert_eq!(present().ss_sp, before.ss_sp);
+    }
 }

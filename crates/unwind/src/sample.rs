@@ -93,8 +93,13 @@ struct Desk {
 
 static DESK: OnceLock<Desk> = OnceLock::new();
 
-/// Installs the process's handler, once. `where_fn` must be async-signal-safe.
-pub fn install(where_fn: WhereFn) {
+/// Installs the process's handler, once.
+///
+/// # Safety
+///
+/// `where_fn` is async-signal-safe. A span that it passes on and that contains the stack pointer of the calling thread is
+/// mapped from there to its end.
+pub unsafe fn install(where_fn: WhereFn) {
     let mut first = false;
     DESK.get_or_init(|| {
         first = true;
@@ -264,7 +269,7 @@ impl Desk {
         for (i, place) in self.words[..n].iter().enumerate() {
             let word = std::ptr::with_exposed_provenance::<usize>(sp + i * WORD);
             // SAFETY:
-            // - the stack that this thread runs on is mapped from `sp` to its end.
+            // - by the contract of `install`, the stack that this thread runs on is mapped from `sp` to its end.
             // - other threads may be writing to parts that a frame has lent them: a volatile read
             //   takes any value.
             place.store(unsafe { word.read_volatile() }, Ordering::Relaxed);
@@ -360,7 +365,8 @@ mod tests {
 
     #[test]
     fn a_thread_says_where_it_is() {
-        install(here);
+        // SAFETY: `here` tries a lock that is free, and passes on a part of the frame of the thread that it names.
+        unsafe { install(here) };
         let (ready, done) = (AtomicI32::new(0), AtomicU32::new(0));
         std::thread::scope(|s| {
             // Also if an assertion fails: otherwise the scope would wait for ever.

@@ -3,6 +3,7 @@
 //! Sysmon sees that a P's dispatch count does not change, and calls this module. A stalled
 //! goroutine whose P was retaken is watched further, until it enters the scheduler. The reaction to
 //! a stall is decided above (`debug::stall`).
+#![allow(unsafe_code)]
 
 use super::p_record::PRecord;
 use crate::loom::Ordering;
@@ -127,10 +128,17 @@ fn stall_on<'a>(p: &'a P, m: &'a Carrier, dispatches: u64, since_ns: u64) -> Opt
     (is_out && has_p && stall.is_still()).then_some(stall)
 }
 
+/// Lets threads of runtimes be sampled ([`windlass_unwind::take`]).
+#[cfg(feature = "backtrace")]
+pub(crate) fn allow_samples() {
+    // SAFETY: `runs_here` reads words of the thread and of its goroutine, and passes on the stack on which this one runs.
+    unsafe { windlass_unwind::install(runs_here) };
+}
+
 /// Passes to `f` the goroutine that runs on the calling thread, or 0 for the loop of its M. Safe in a signal
 /// handler: the goroutine stays on its thread meanwhile, so what its header points at stays, too.
 #[cfg(feature = "backtrace")]
-pub(crate) fn runs_here(f: &mut dyn FnMut(&windlass_unwind::Seen<'_>)) {
+fn runs_here(f: &mut dyn FnMut(&windlass_unwind::Seen<'_>)) {
     let Some(m) = crate::sched::types::current::m() else {
         return;
     };
