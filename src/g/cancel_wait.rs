@@ -281,6 +281,21 @@ impl ScopeChain {
         self.frames().any(|frame| frame.word.is_set())
     }
 
+    /// Which of the innermost 64 scopes have ended a wait by their deadline, a bit for each.
+    pub(crate) fn late(self) -> u64 {
+        let bits = self.frames().take(64).enumerate();
+        bits.fold(0, |late, (i, frame)| {
+            late | u64::from(frame.was_late()) << i
+        })
+    }
+
+    /// Takes back what was recorded since [`late`](ScopeChain::late) has returned `late`: the wait has succeeded after all.
+    pub(crate) fn forgive(self, late: u64) {
+        for (i, frame) in self.frames().take(64).enumerate() {
+            frame.was_late.set(late >> i & 1 == 1);
+        }
+    }
+
     /// Whether waits must end, and why. Scopes whose own deadline has passed record that.
     #[inline]
     pub(crate) fn over(self) -> Option<Over> {
@@ -383,6 +398,23 @@ mod loom_tests;
 mod tests {
     use super::*;
     use crate::g::status::{Reason, WaitId, Why};
+
+    #[test]
+    fn what_is_forgiven_is_what_came_since() {
+        let outer = CancelScope::new(None, 0);
+        outer.enter(ScopeChain::NONE);
+        assert_eq!(ScopeChain::of(&outer).over(), Some(Over::Late));
+        let inner = CancelScope::new(None, 0);
+        inner.enter(ScopeChain::of(&outer));
+        let chain = ScopeChain::of(&inner);
+        let late = chain.late();
+        assert_eq!(chain.over(), Some(Over::Late));
+        assert!(outer.was_late() && inner.was_late());
+        chain.forgive(late);
+        assert!(outer.was_late() && !inner.was_late());
+        inner.leave();
+        outer.leave();
+    }
 
     #[test]
     fn the_earliest_deadline_counts_up_to_a_shield() {

@@ -89,12 +89,18 @@ impl Fd {
                         addr: addr.cast(),
                         len: addr_len,
                     };
+                    let chain = park::chain_of(g);
+                    let late = chain.late();
                     // SAFETY: the storage for the address is on this frame.
                     let mut accepted = unsafe { self.accept_until(g, request, deadline) };
                     // The kernel's own errors come from an accept that has checked the queue.
                     if accepted.as_ref().is_err_and(|e| e.raw_os_error().is_none()) {
                         // SAFETY: as above.
                         accepted = unsafe { self.take_what_came(g, request) }.unwrap_or(accepted);
+                        if accepted.is_ok() {
+                            // A timeout around this must not drop the connection.
+                            chain.forgive(late);
+                        }
                     }
                     accepted.map(|done| done.n as i32)
                 }

@@ -1301,6 +1301,34 @@ fn several_goroutines_accept_from_one_listener() {
     });
 }
 
+/// A timeout drops what its closure returns if it has ended a wait in there. An accept that has a connection all the same was not
+/// ended.
+#[test]
+fn a_connection_that_comes_as_a_timeout_ends_is_not_lost() {
+    const N: usize = 1_000;
+    run(2, || {
+        let (listener, addr) = listener();
+        let clients = spawn(move || {
+            for i in 0..N {
+                let mut stream = TcpStream::connect(addr).unwrap();
+                let mut byte = [0];
+                stream
+                    .read_exact(&mut byte)
+                    .expect("the connection was dropped");
+                // Anywhere between two ends.
+                windlass::sleep(Duration::from_micros(i as u64 * 7 % 150));
+            }
+        });
+        while !clients.is_finished() {
+            let limit = Duration::from_micros(150);
+            if let Ok(accepted) = windlass::time::timeout(limit, || listener.accept()) {
+                accepted.unwrap().0.write_all(b"x").unwrap();
+            }
+        }
+        clients.join().unwrap();
+    });
+}
+
 /// The kernel wakes the accept that has waited longest. Two runtimes stand for two processes with one listener.
 #[test]
 fn a_connection_that_wakes_an_accept_which_just_ends_is_not_left() {
@@ -1461,6 +1489,7 @@ crate::inside::tests! {
     a_stream_outlives_its_runtime: "it uses threads",
     a_dropped_listener_refuses / 5,
     several_goroutines_accept_from_one_listener / 20,
+    a_connection_that_comes_as_a_timeout_ends_is_not_lost / 20,
     accept_without_descriptors_neither_spins_nor_dies: "it has a process of its own",
     errors_of_descriptors_that_are_no_sockets: "it has a file of the kernel's",
 }

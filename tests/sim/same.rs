@@ -1062,3 +1062,29 @@ fn sockets_in_goroutines_that_end_together() {
         assert_eq!(echo.join().unwrap(), 400);
     });
 }
+
+/// The kernel looks at 1,024 buffers: if those are empty, a write has nothing to do, and does not wait.
+#[test]
+fn a_write_of_more_empty_buffers_than_the_kernel_looks_at() {
+    both(|| {
+        let (mut a, mut b) = unix_pair();
+        let (mut c, mut d) = tcp_pair();
+        let (mut reader, mut writer) = pipe().unwrap();
+        let mut bufs = vec![IoSlice::new(&[]); 1024];
+        bufs.push(IoSlice::new(b"behind"));
+        assert_eq!(a.write_vectored(&bufs).unwrap(), 0);
+        assert_eq!(c.write_vectored(&bufs).unwrap(), 0);
+        assert_eq!(writer.write_vectored(&bufs).unwrap(), 0);
+        let pairs: [(&mut dyn Write, &mut dyn Read); 3] = [
+            (&mut a, &mut b),
+            (&mut c, &mut d),
+            (&mut writer, &mut reader),
+        ];
+        for (to, from) in pairs {
+            to.write_all(b"more").unwrap();
+            let mut bytes = [0; 4];
+            from.read_exact(&mut bytes).unwrap();
+            assert_eq!(&bytes, b"more");
+        }
+    });
+}

@@ -69,6 +69,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::net::ToSocketAddrs;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -107,13 +108,16 @@ fn with_inherited<T>(f: impl FnOnce(&mut Inherited) -> T) -> T {
 impl Inherited {
     fn of_environment() -> Inherited {
         let of_process = || of_process(&env::var(PASSED).ok()?, parent_id());
-        let (listeners, ready) = match of_process() {
-            Some((listeners, ready)) => (listeners, Some(ready)),
-            None => (of_systemd().unwrap_or_default(), None),
-        };
-        Inherited {
-            listeners: listeners.into_iter().filter_map(owned).collect(),
-            ready: ready.and_then(owned).map(PipeWriter::from),
+        match of_process() {
+            Some((listeners, ready)) => Inherited {
+                listeners: listeners.into_iter().filter_map(owned).collect(),
+                ready: owned(ready).map(PipeWriter::from),
+            },
+            // Whatever their number is said to be, they end where none was passed.
+            None => Inherited {
+                listeners: of_systemd().map_while(owned).collect(),
+                ready: None,
+            },
         }
     }
 }
@@ -130,19 +134,26 @@ fn of_process(text: &str, parent: u32) -> Option<(Vec<RawFd>, RawFd)> {
 }
 
 /// The descriptors of sd_listen_fds(3).
-fn of_systemd() -> Option<Vec<RawFd>> {
+fn of_systemd() -> Range<RawFd> {
     let number = |name| env::var(name).ok()?.parse::<u32>().ok();
-    (number("LISTEN_PID")? == std::process::id()).then_some(())?;
-    let n = RawFd::try_from(number("LISTEN_FDS")?).ok()?;
-    Some((FIRST..FIRST.checked_add(n)?).collect())
+    let is_for_us = number("LISTEN_PID") == Some(std::process::id());
+    let n = number("LISTEN_FDS").filter(|_| is_for_us).unwrap_or(0);
+    FIRST..FIRST.saturating_add(n.try_into().unwrap_or(RawFd::MAX))
 }
 
-/// Takes a descriptor that was passed, and does not pass it on to other programs. `None` if it is not open.
+/// Takes a descriptor that was passed, and does not pass it on to other programs. `None` if none of that number was
+/// passed: then it is not open, or it ends when a program begins. Such a one was opened here, as those of the runtime, or
+/// somebody has taken it already.
 fn owned(fd: RawFd) -> Option<OwnedFd> {
-    // SAFETY: takes plain integers.
-    let is_open = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
-    // SAFETY: it is open, and was passed to this process for the taker to own; each is taken once.
-    is_open.then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: takes plain integers. The flags of one that is not open are -1.
+    let was_passed = unsafe { libc::fcntl(fd, libc::F_GETFD) } == 0;
+    was_passed.then(|| {
+        // SAFETY: takes plain integers.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        // SAFETY: it is open, and was passed to this process for the taker to own; each is taken once, as the flag that
+        // was set just now tells.
+        unsafe { OwnedFd::from_raw_fd(fd) }
+    })
 }
 
 /// Takes the descriptors that systemd (`LISTEN_FDS`) or the process before has passed, in their order. Each is returned

@@ -285,3 +285,55 @@ fn a_socket_of_systemd_is_served_and_handed_on() {
     signal(next, libc::SIGTERM);
     assert!(server.wait().unwrap().success());
 }
+
+/// A program of another test: takes what was passed to it.
+#[test]
+fn taker_of_another_test() {
+    if util::child_case().is_none() {
+        return;
+    }
+    // The descriptors of a runtime come behind the one that is passed.
+    util::run(2, || {
+        let sockets = handover::inherited();
+        println!("took {}", sockets.len());
+        let listener = windlass::net::TcpListener::from(sockets.into_iter().next().unwrap());
+        println!("serves {} as 1", listener.local_addr().unwrap());
+        assert!(handover::inherited().is_empty());
+    });
+}
+
+/// Runs the program above with a listener as descriptor 3, and `variables` in the shell's words.
+fn took(variables: &str) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let template = util::child_command("taker_of_another_test", "takes");
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("{variables} exec \"$0\" \"$@\" 3<&0")])
+        .arg(template.get_program())
+        .args(template.get_args())
+        .envs(
+            template
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .stdin(std::os::fd::OwnedFd::from(listener))
+        .stdout(Stdio::piped());
+    let mut taker = shell.spawn().unwrap();
+    let mut lines = Lines::of(&mut taker);
+    assert_eq!(lines.next("took "), "1");
+    assert_eq!(lines.serving().0, addr);
+    lines.0.for_each(drop);
+    assert!(taker.wait().unwrap().success());
+}
+
+#[test]
+fn no_more_is_taken_than_was_passed() {
+    let _guard = util::hang_guard();
+    // Neither the runtime's own descriptors nor memory for as many.
+    for n in [2, 40, 2_147_483_640, 4_000_000_000_u32] {
+        took(&format!("LISTEN_PID=$$ LISTEN_FDS={n}"));
+    }
+    // Nothing twice.
+    took(&format!("WINDLASS_HANDOVER={}:3,3:3", std::process::id()));
+}

@@ -17,7 +17,7 @@ use windlass::future::block_on;
 use windlass::sync::{Condvar, Mutex};
 
 use crate::lock;
-use crate::serve::{Activity, Working, within};
+use crate::serve::{Activity, Exchange, Working, within};
 
 /// The bytes of a chunk that is read from a reader.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -105,9 +105,34 @@ impl fmt::Debug for Body {
 
 /// A body as hyper wants it.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) struct Answer {
+    kind: AnswerKind,
+    /// Until hyper has taken all of it.
+    exchange: Option<Exchange>,
+}
+
+#[derive(Debug)]
+enum AnswerKind {
     Whole(Full<Bytes>),
     Chunks(Taker<io::Result<Bytes>>),
+}
+
+impl Answer {
+    fn new(kind: AnswerKind) -> Answer {
+        let exchange = None;
+        Answer { kind, exchange }
+    }
+
+    /// Keeps `exchange` open until the body has been sent.
+    pub(crate) fn until_sent(&mut self, exchange: Exchange) {
+        self.exchange = Some(exchange);
+    }
+}
+
+impl From<Full<Bytes>> for Answer {
+    fn from(whole: Full<Bytes>) -> Answer {
+        Answer::new(AnswerKind::Whole(whole))
+    }
 }
 
 /// Makes the chunks of an answer, if it has any, until there are no more or nobody takes them.
@@ -118,10 +143,11 @@ impl Body {
     /// The body for hyper, and what is to be done for it meanwhile.
     pub(crate) fn split(self) -> (Answer, Work) {
         match self.0 {
-            Kind::Whole(bytes) => (Answer::Whole(Full::new(bytes)), Work(None)),
+            Kind::Whole(bytes) => (Answer::from(Full::new(bytes)), Work(None)),
             Kind::Chunks(chunks) => {
                 let (giver, taker) = pipe();
-                (Answer::Chunks(taker), Work(Some((chunks, giver))))
+                let answer = Answer::new(AnswerKind::Chunks(taker));
+                (answer, Work(Some((chunks, giver))))
             }
         }
     }
@@ -163,11 +189,11 @@ impl HttpBody for Answer {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match self.get_mut() {
-            Answer::Whole(whole) => Pin::new(whole)
+        match &mut self.get_mut().kind {
+            AnswerKind::Whole(whole) => Pin::new(whole)
                 .poll_frame(cx)
                 .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
-            Answer::Chunks(taker) => taker.poll(cx).map(|taken| match taken {
+            AnswerKind::Chunks(taker) => taker.poll(cx).map(|taken| match taken {
                 Taken::Value(chunk) => Some(chunk.map(Frame::data)),
                 Taken::End => None,
                 Taken::Lost => Some(Err(io::Error::other("the body's producer panicked"))),
@@ -176,16 +202,16 @@ impl HttpBody for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Answer::Whole(whole) => whole.is_end_stream(),
-            Answer::Chunks(_) => false,
+        match &self.kind {
+            AnswerKind::Whole(whole) => whole.is_end_stream(),
+            AnswerKind::Chunks(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Answer::Whole(whole) => whole.size_hint(),
-            Answer::Chunks(_) => SizeHint::default(),
+        match &self.kind {
+            AnswerKind::Whole(whole) => whole.size_hint(),
+            AnswerKind::Chunks(_) => SizeHint::default(),
         }
     }
 }
@@ -209,15 +235,24 @@ pub struct RequestBody {
     chunk: Bytes,
     n_left: usize,
     patience: Duration,
+    is_over: bool,
+    activity: Arc<Activity>,
 }
 
 impl RequestBody {
-    pub(crate) fn new(body: Incoming, max_body: usize, patience: Duration) -> RequestBody {
+    pub(crate) fn new(
+        body: Incoming,
+        max_body: usize,
+        patience: Duration,
+        activity: Arc<Activity>,
+    ) -> RequestBody {
         RequestBody {
             body,
             chunk: Bytes::new(),
             n_left: max_body,
             patience,
+            is_over: false,
+            activity,
         }
     }
 
@@ -237,7 +272,10 @@ impl RequestBody {
         loop {
             let frame = match block_on(within(self.patience, self.body.frame())) {
                 None => return Err(io::ErrorKind::TimedOut.into()),
-                Some(None) => return Ok(None),
+                Some(None) => {
+                    self.is_over = true;
+                    return Ok(None);
+                }
                 Some(Some(frame)) => frame.map_err(io::Error::other)?,
             };
             // Trailers are dropped.
@@ -252,6 +290,14 @@ impl RequestBody {
             if !chunk.is_empty() {
                 return Ok(Some(chunk));
             }
+        }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if !self.is_over && !self.body.is_end_stream() {
+            self.activity.leave_unread();
         }
     }
 }

@@ -5,16 +5,17 @@
 
 use std::future::poll_fn;
 use std::io::{self, Read};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::header::{CONNECTION, HeaderValue};
-use hyper::rt;
+use hyper::rt::{self, Read as _, Timer as _};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
@@ -33,6 +34,17 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How long a connection of HTTP/1.1 waits for a request after the stop: one that was sent before the client could know.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// How long a connection of HTTP/1.1 that was closed before its request had been read waits for more of it: longer than a
+/// packet takes to most places and back.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// How often what is thrown away is read before the connection looks at something else.
+const READS: usize = 16;
+
+/// The most handlers that a connection may keep busy. Requests that are open are bounded by HTTP/2 itself (200 of them by
+/// hyper), those whose handler still runs although the client has taken them back are not.
+const MAX_HANDLERS: usize = 1000;
 
 /// Accepts connections and calls `handle` for each request, until `server` is asked to stop: [`Http::serve`] with
 /// default settings.
@@ -145,6 +157,13 @@ impl Http {
     /// `handle` runs on the goroutine of the connection, with HTTP/2 on one for the request. A panic in it ends the
     /// connection or the request without an answer. An answer may be a [`Body`] that is made while it is sent; for
     /// requests that are read so there is [`Http::serve_streams`]. For upgrades use hyper's own interface with [`Io`].
+    ///
+    /// A handler goes on when its client takes the request back. A connection of HTTP/2 that keeps more than 1,000 handlers
+    /// busy so is cut off.
+    ///
+    /// An answer may end a connection of HTTP/1.1 before its request has been read. Then the rest of that is read and thrown
+    /// away until the client closes, sends nothing for 500 ms, or the time for a body has passed: the client would lose the end
+    /// of the answer if the socket were closed at once.
     ///
     /// # Blocking
     ///
@@ -260,6 +279,8 @@ impl Http {
             begin: Bytes::from(begin),
             io: Io::without_delay(socket),
             activity: Arc::clone(&activity),
+            lingers: None,
+            limit: self.body,
         };
         let stopping = member.stopping().clone();
         let of_requests = Arc::clone(&activity);
@@ -270,10 +291,16 @@ impl Http {
                 http: self,
                 context: context.clone(),
                 activity: Arc::clone(&of_requests),
+                handling: Handling::new(&of_requests),
             };
             let working = Working::new(&of_requests);
+            let exchange = Exchange::new(&of_requests);
             async move {
+                if around.handling.is_none() {
+                    return Err(io::Error::other("the client keeps too many handlers busy"));
+                }
                 let mut response = handler.answer(request, around).await?;
+                response.body_mut().until_sent(exchange);
                 if !is_http2 && stopping.is_done() {
                     say_close(&mut response);
                 }
@@ -344,7 +371,8 @@ impl Http {
         block_on(poll_fn(|cx| {
             // All polls of a `block_on` have the same waker, so the alarms are set once.
             let alarms = alarms.get_or_insert_with(|| Alarms::new(cx, member));
-            if connection.as_mut().poll(cx).is_ready() || member.context().is_done() {
+            let is_over = connection.as_mut().poll(cx).is_ready();
+            if is_over || member.context().is_done() || activity.is_flooded() {
                 return Poll::Ready(());
             }
             let now = Instant::now();
@@ -378,6 +406,8 @@ struct Around {
     /// That of the server's connections.
     context: context::Context,
     activity: Arc<Activity>,
+    /// `None` if the connection has too many.
+    handling: Option<Handling>,
 }
 
 /// The program's function.
@@ -407,14 +437,20 @@ where
         let (head, body) = request.into_parts();
         let body = match around.http.read(body).await {
             Ok(body) => body,
-            Err(status) => return Ok(refusal(status, is_http1)),
+            Err(status) => {
+                around.activity.leave_unread();
+                return Ok(refusal(status, is_http1));
+            }
         };
         let (head, body) = (self.0)(Request::from_parts(head, body)).into_parts();
         let (answer, work) = body.into().split();
         if work.is_some() {
             let context = around.context;
             let working = Working::new(&around.activity);
-            let make = move || work.run(&around.activity, working);
+            let make = move || {
+                let _handling = around.handling;
+                work.run(&around.activity, working);
+            };
             drop(windlass::task::spawn_in(&context, make));
         }
         Ok(Response::from_parts(head, answer))
@@ -438,13 +474,17 @@ where
         let is_http1 = request.version() < Version::HTTP_2;
         let http = around.http;
         if http.is_too_long(request.body()) {
+            around.activity.leave_unread();
             return Ok(refusal(StatusCode::PAYLOAD_TOO_LARGE, is_http1));
         }
-        let request = request.map(|body| RequestBody::new(body, http.max_body, http.body));
+        let activity = Arc::clone(&around.activity);
+        let request =
+            request.map(|body| RequestBody::new(body, http.max_body, http.body, activity));
         let (giver, mut taker) = body::pipe();
         let handle = Arc::clone(&self.0);
         let context = around.context;
         drop(windlass::task::spawn_in(&context, move || {
+            let _handling = around.handling;
             let (head, body) = handle(request).into_parts();
             let (answer, work) = body.into().split();
             let working = Working::new(&around.activity);
@@ -461,7 +501,7 @@ where
 
 /// An answer without the program's part.
 fn refusal(status: StatusCode, is_http1: bool) -> Response<Answer> {
-    let mut response = Response::new(Answer::Whole(Full::default()));
+    let mut response = Response::new(Answer::from(Full::default()));
     *response.status_mut() = status;
     if is_http1 {
         say_close(&mut response);
@@ -501,6 +541,14 @@ pub(crate) struct Activity {
 struct State {
     /// Requests whose answer is being made.
     n_working: usize,
+    /// Requests whose answer has not been sent.
+    n_exchanges: usize,
+    /// Requests whose handler runs, also of those that the client has taken back.
+    n_handling: usize,
+    /// Whether the client has asked for more than that may be.
+    is_flooded: bool,
+    /// Whether the last request of HTTP/1.1 was not read to its end.
+    is_unread: bool,
     /// When bytes last moved, or an answer was made.
     moved: Instant,
     /// When the first byte of a head of HTTP/1.1 arrived.
@@ -513,6 +561,10 @@ impl Activity {
             has_heads,
             state: Mutex::new(State {
                 n_working: 0,
+                n_exchanges: 0,
+                n_handling: 0,
+                is_flooded: false,
+                is_unread: false,
                 moved: Instant::now(),
                 head_began: has_heads.then(Instant::now),
             }),
@@ -522,9 +574,25 @@ impl Activity {
     fn moved(&self, is_read: bool) {
         let mut state = lock(&self.state);
         state.moved = Instant::now();
-        if is_read && self.has_heads && state.n_working == 0 && state.head_began.is_none() {
+        // While an answer is being sent, what comes may be the rest of its request.
+        let awaits_head = self.has_heads && state.n_exchanges == 0;
+        if is_read && awaits_head && state.head_began.is_none() {
             state.head_began = Some(state.moved);
         }
+    }
+
+    /// A request is answered although it was not read to its end.
+    pub(crate) fn leave_unread(&self) {
+        lock(&self.state).is_unread = true;
+    }
+
+    fn is_unread(&self) -> bool {
+        lock(&self.state).is_unread
+    }
+
+    /// Whether the client keeps more handlers busy than it may.
+    fn is_flooded(&self) -> bool {
+        lock(&self.state).is_flooded
     }
 
     /// When the connection has been quiet for too long; `None` while it works.
@@ -562,6 +630,49 @@ impl Drop for Working {
         let mut state = lock(&self.0.state);
         state.n_working -= 1;
         state.moved = Instant::now();
+    }
+}
+
+/// A request whose answer has not been sent.
+#[derive(Debug)]
+pub(crate) struct Exchange(Arc<Activity>);
+
+impl Exchange {
+    fn new(activity: &Arc<Activity>) -> Exchange {
+        let mut state = lock(&activity.state);
+        state.n_exchanges += 1;
+        state.is_unread = false;
+        drop(state);
+        Exchange(Arc::clone(activity))
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        lock(&self.0.state).n_exchanges -= 1;
+    }
+}
+
+/// A handler that runs, and makes the chunks of its answer.
+struct Handling(Arc<Activity>);
+
+impl Handling {
+    /// `None` if the connection has as many as it may have.
+    fn new(activity: &Arc<Activity>) -> Option<Handling> {
+        let mut state = lock(&activity.state);
+        if state.n_handling >= MAX_HANDLERS {
+            state.is_flooded = true;
+            return None;
+        }
+        state.n_handling += 1;
+        drop(state);
+        Some(Handling(Arc::clone(activity)))
+    }
+}
+
+impl Drop for Handling {
+    fn drop(&mut self) {
+        lock(&self.0.state).n_handling -= 1;
     }
 }
 
@@ -629,6 +740,78 @@ struct Watched {
     begin: Bytes,
     io: Io,
     activity: Arc<Activity>,
+    /// Set when the sending side has been closed before the request had been read.
+    lingers: Option<Lingers>,
+    /// The longest time to linger.
+    limit: Duration,
+}
+
+/// When the rest of a request is no longer awaited.
+struct Lingers {
+    /// Unless something comes before.
+    quiet: Instant,
+    /// `None` if that is too far away to tell.
+    at_last: Option<Instant>,
+    sleep: Pin<Box<dyn rt::Sleep>>,
+}
+
+impl Lingers {
+    fn new(limit: Duration) -> Lingers {
+        let now = Instant::now();
+        let quiet = now + LINGER;
+        Lingers {
+            quiet,
+            at_last: now.checked_add(limit),
+            sleep: Timer::new().sleep_until(quiet),
+        }
+    }
+
+    /// Whether it is time to close.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let end = self.at_last.map_or(self.quiet, |end| end.min(self.quiet));
+        loop {
+            ready!(self.sleep.as_mut().poll(cx));
+            if end <= Instant::now() {
+                return Poll::Ready(());
+            }
+            // Something has come since it was set.
+            self.sleep = Timer::new().sleep_until(end);
+        }
+    }
+}
+
+impl Watched {
+    /// Reads what the client still sends, and throws it away, until it closes or has sent nothing for a while. To close a
+    /// socket with bytes in it, or before more come, resets the connection: the client loses what it has not got yet.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..READS {
+            let mut bytes = [MaybeUninit::uninit(); 8 << 10];
+            let mut buf = rt::ReadBuf::uninit(&mut bytes);
+            let read = Pin::new(&mut self.io).poll_read(cx, buf.unfilled());
+            match (read, &mut self.lingers) {
+                (Poll::Ready(Ok(())), lingers) if !buf.filled().is_empty() => {
+                    let lingers = lingers.get_or_insert_with(|| Lingers::new(self.limit));
+                    lingers.quiet = Instant::now() + LINGER;
+                    if lingers
+                        .at_last
+                        .is_some_and(|end| end <= lingers.quiet - LINGER)
+                    {
+                        return Poll::Ready(());
+                    }
+                }
+                // It has closed, or is gone.
+                (Poll::Ready(_), _) => return Poll::Ready(()),
+                (Poll::Pending, None) if !self.activity.is_unread() => return Poll::Ready(()),
+                (Poll::Pending, lingers) => {
+                    let lingers = lingers.get_or_insert_with(|| Lingers::new(self.limit));
+                    return lingers.poll(cx);
+                }
+            }
+        }
+        // The connection has a look at its other ends.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 impl rt::Read for Watched {
@@ -684,6 +867,12 @@ impl rt::Write for Watched {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        if self.lingers.is_none() {
+            ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
+        }
+        match self.activity.has_heads {
+            true => self.poll_linger(cx).map(Ok),
+            false => Poll::Ready(Ok(())),
+        }
     }
 }

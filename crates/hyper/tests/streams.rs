@@ -362,3 +362,104 @@ fn a_request_that_does_not_end_well() {
         });
     });
 }
+
+/// A socket that is closed with bytes of a request in it would be reset, and what the client has not got yet lost.
+#[test]
+fn an_answer_arrives_whole_though_its_request_was_not_read() {
+    const BYTES: usize = 12 << 20;
+    run(2, || {
+        let handle = |_: Request<RequestBody>| Response::new(Body::from(vec![b'.'; BYTES]));
+        with_server(Http::new(), handle, |addr, _| {
+            for n_sent in [10, 50_000] {
+                let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
+                let mut stream = ask(addr, &format!("{head}{}", "x".repeat(n_sent)));
+                until(&mut stream, "\r\n\r\n");
+                let (mut n, mut bytes) = (0, vec![0; 1 << 20]);
+                while let more @ 1.. = stream.read(&mut bytes).expect("it is reset") {
+                    n += more;
+                    // The server is ahead by what the sockets have room for.
+                    windlass::sleep(SHORT / 5);
+                }
+                assert_eq!(n, BYTES);
+            }
+        });
+    });
+}
+
+/// The bytes of a body are no head of a request, also while the client has to take something of the answer first.
+#[test]
+fn a_body_that_comes_during_its_answer_has_no_deadline_of_a_head() {
+    const CHUNK_BYTES: usize = 16 << 20;
+    run(2, || {
+        let (took, taken) = channel::bounded::<()>(10);
+        let handle = move |request: Request<RequestBody>| {
+            let (mut body, took) = (request.into_body(), took.clone());
+            Response::new(Body::chunks(std::iter::from_fn(move || {
+                let chunk = body.chunk().transpose()?;
+                took.send(()).unwrap();
+                Some(chunk.map(|_| vec![b'.'; CHUNK_BYTES]))
+            })))
+        };
+        with_server(Http::new().head_timeout(SHORT), handle, |addr, _| {
+            let head =
+                "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\n";
+            let mut stream = ask(addr, head);
+            for _ in 0..3 {
+                stream.write_all(b"x").unwrap();
+                taken.recv().unwrap();
+            }
+            // The third chunk waits: the client has not taken the first.
+            windlass::sleep(SHORT);
+            stream.write_all(b"x").unwrap();
+            windlass::sleep(4 * SHORT);
+            let answer = rest(stream);
+            assert!(answer.len() > 4 * CHUNK_BYTES, "{}", answer.len());
+            assert!(answer.ends_with("\r\n0\r\n\r\n"));
+        });
+    });
+}
+
+/// HTTP/2 bounds the requests that are open, not those that the client has taken back and whose handlers still run.
+#[test]
+fn requests_that_are_taken_back_keep_no_more_than_1000_handlers_busy() {
+    enum Event {
+        Handled,
+        Closed,
+    }
+    /// A frame of HTTP/2.
+    fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
+        let len = payload.len() as u8;
+        [&[0, 0, len, kind, flags], &id.to_be_bytes()[..], payload].concat()
+    }
+    run(2, || {
+        let (event, events) = channel::bounded(10);
+        let (release, released) = channel::bounded::<()>(1);
+        let handling = event.clone();
+        let handle = move |_: Request<RequestBody>| {
+            handling.send(Event::Handled).unwrap();
+            assert!(released.recv().is_err());
+            Response::new(Body::from(""))
+        };
+        with_server(Http::new(), handle, |addr, _| {
+            let mut stream = ask(addr, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+            let answers = stream.try_clone().unwrap();
+            windlass::spawn(move || {
+                rest(answers);
+                event.send(Event::Closed).unwrap();
+            });
+            // GET, http, and a host.
+            let get = [0x82, 0x84, 0x86, 0x41, 1, b'a'];
+            let cancel = 8_u32.to_be_bytes();
+            stream.write_all(&frame(4, 0, 0, &[])).unwrap();
+            for i in 0..1000 {
+                let id = 2 * i + 1;
+                stream.write_all(&frame(1, 5, id, &get)).unwrap();
+                assert!(matches!(events.recv(), Ok(Event::Handled)), "{i}");
+                stream.write_all(&frame(3, 0, id, &cancel)).unwrap();
+            }
+            stream.write_all(&frame(1, 5, 2001, &get)).unwrap();
+            assert!(matches!(events.recv(), Ok(Event::Closed)));
+            drop(release);
+        });
+    });
+}

@@ -274,6 +274,7 @@ pub(super) fn gather(bufs: &[IoSlice<'_>], most: usize) -> Vec<u8> {
 /// How many buffers the kernel looks at.
 const MOST_BUFS: usize = 1024;
 
+/// The bytes of several buffers. There may be none, though a buffer behind those that the kernel looks at has some.
 pub(super) fn len_of(bufs: &[IoSlice<'_>]) -> usize {
     bufs.iter()
         .take(MOST_BUFS)

@@ -411,11 +411,14 @@ impl Network {
         if tcp.shut_write || !matches!(tcp.state, State::Connected) {
             return Err(error(libc::EPIPE));
         }
-        let wanted = len_of(bufs).min(tcp.room);
-        if wanted == 0 {
+        let len = len_of(bufs);
+        if len == 0 {
+            return Ok(0);
+        }
+        if tcp.room == 0 {
             return Err(would_block());
         }
-        let n = dice.short(wanted);
+        let n = dice.short(len.min(tcp.room));
         tcp.room -= n;
         self.push(dice, id, Segment::Data(gather(bufs, n)));
         Ok(n)

@@ -262,11 +262,14 @@ impl Network {
             return Err(error(libc::EPIPE));
         }
         let room = self.unix_room(peer).ok_or_else(|| error(libc::EPIPE))?;
-        let wanted = len_of(bufs).min(room);
-        if wanted == 0 {
+        let len = len_of(bufs);
+        if len == 0 {
+            return Ok(0);
+        }
+        if room == 0 {
             return Err(would_block());
         }
-        let n = dice.short(wanted);
+        let n = dice.short(len.min(room));
         if let Some(peer) = self.stream_mut(peer) {
             peer.n_bytes += n;
             let bytes = gather(bufs, n).into();
