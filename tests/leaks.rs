@@ -1,6 +1,9 @@
 //! Leaked goroutines that wait for a channel, a lock, a semaphore or a group; and waits that are none of these.
 #![cfg(feature = "leaks")]
+#![allow(unsafe_code)]
 
+#[path = "util/leaks.rs"]
+mod found;
 #[path = "util/mod.rs"]
 mod util;
 
@@ -10,28 +13,19 @@ use std::time::Duration;
 
 use windlass::channel::{Receiver, Sender, bounded, select, unbounded};
 use windlass::context::Context;
-use windlass::debug::{Goroutine, Leak, Leaks, State, Verdict};
+use windlass::debug::{Leak, Verdict};
 use windlass::net::{TcpListener, TcpStream};
 use windlass::sync::{Mutex, Semaphore, WaitGroup};
 use windlass::task::{self, JoinHandle};
 use windlass::{Handle, blocking, offload, sleep};
+
+use found::{leaks, names, waits};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Runs `f` in a goroutine that has ended afterwards: what `f` has moved away is not found in its frames any more.
 fn set_up(f: impl FnOnce() + Send + 'static) {
     windlass::spawn(f).join().unwrap();
-}
-
-/// Starts a goroutine that begins to wait.
-fn waits(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    let waiter = task::Builder::new().name(name).spawn(f).unwrap();
-    let id = waiter.task().id();
-    util::wait_until(|| {
-        let all = Handle::current().goroutines();
-        all.iter().any(|g| g.id == id && g.state == State::Waiting)
-    });
-    waiter
 }
 
 /// Returns when a goroutine waits for this reason.
@@ -42,30 +36,11 @@ fn wait_for(reason: &str) {
     });
 }
 
-/// The leaks, once the threads have left all goroutines that wait: a dump has their nodes then.
-fn leaks() -> Leaks {
-    let handle = Handle::current();
-    util::wait_until(|| {
-        let all = handle.dump().goroutines;
-        let rests = |g: &Goroutine| g.state != State::Waiting || g.node.is_some();
-        all.iter().all(rests)
-    });
-    blocking(|| handle.leaks()).unwrap()
-}
-
 /// A value whose memory nothing else gets: locks, semaphores and groups are known by their addresses.
 fn kept<T>(value: T) -> Arc<T> {
     let value = Arc::new(value);
     std::mem::forget(Arc::clone(&value));
     value
-}
-
-fn names(found: &Leaks) -> Vec<&str> {
-    let names = found
-        .leaks
-        .iter()
-        .map(|leak| leak.goroutine.name.as_deref());
-    names.map(|name| name.unwrap_or("unnamed")).collect()
 }
 
 /// The leaks, which are these, all of them suspected. Each P numbers the goroutines that are spawned there, so numbers
@@ -440,6 +415,174 @@ fn a_sender_on_a_plain_thread() {
             stop
         })
     });
+}
+
+/// Memory that a C library has got, and memory that may only be read now.
+#[test]
+fn a_sender_in_memory_that_rust_does_not_know() {
+    struct Mapped(usize);
+    impl Mapped {
+        const BYTES: usize = 1 << 20;
+
+        fn of(sender: Sender<u32>) -> Mapped {
+            let at = std::ptr::null_mut();
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a mapping at an address of the kernel's choice, of which nothing else knows.
+            unsafe {
+                let at = libc::mmap(at, Mapped::BYTES, rights, flags, -1, 0);
+                assert_ne!(at, libc::MAP_FAILED);
+                at.cast::<Sender<u32>>().write(sender);
+                assert_eq!(libc::mprotect(at, Mapped::BYTES, libc::PROT_READ), 0);
+                Mapped(at.expose_provenance())
+            }
+        }
+    }
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            let at = std::ptr::with_exposed_provenance_mut::<Sender<u32>>(self.0);
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: the value was written when the memory was mapped, and is taken once.
+            unsafe {
+                assert_eq!(libc::mprotect(at.cast(), Mapped::BYTES, rights), 0);
+                at.drop_in_place();
+                libc::munmap(at.cast(), Mapped::BYTES);
+            }
+        }
+    }
+    struct Allocated(usize);
+    impl Allocated {
+        fn of(sender: Sender<u32>) -> Allocated {
+            // SAFETY: the block is large enough, and aligned for every type.
+            unsafe {
+                let at = libc::malloc(size_of::<Sender<u32>>()).cast::<Sender<u32>>();
+                assert!(!at.is_null());
+                at.write(sender);
+                Allocated(at.expose_provenance())
+            }
+        }
+    }
+    impl Drop for Allocated {
+        fn drop(&mut self) {
+            let at = std::ptr::with_exposed_provenance_mut::<Sender<u32>>(self.0);
+            // SAFETY: the value was written when the block was allocated, and is taken once.
+            unsafe {
+                at.drop_in_place();
+                libc::free(at.cast());
+            }
+        }
+    }
+    none_are_leaked(|| with_sender(Mapped::of));
+    none_are_leaked(|| with_sender(Allocated::of));
+}
+
+#[test]
+fn a_sender_in_a_thread_local() {
+    thread_local! {
+        static SENDER: std::cell::RefCell<Option<Sender<u32>>> = const { std::cell::RefCell::new(None) };
+    }
+    none_are_leaked(|| {
+        with_sender(|s| {
+            let (stop, stopped) = mpsc::channel::<()>();
+            std::thread::spawn(move || {
+                SENDER.set(Some(s));
+                let _ = stopped.recv();
+            });
+            stop
+        })
+    });
+}
+
+#[test]
+fn a_plain_thread_that_searches() {
+    util::run(2, || {
+        drop(waits("own sender", || {
+            let (s, r) = unbounded::<u32>();
+            let _ = r.recv();
+            drop(s);
+        }));
+        leaked(&["own sender"]);
+        let handle = Handle::current();
+        let searches = move || [(); 3].map(|()| handle.leaks().unwrap());
+        let found = std::thread::spawn(searches);
+        for found in blocking(|| found.join()).unwrap() {
+            assert_eq!(names(&found), ["own sender"], "{found}");
+        }
+    });
+}
+
+/// Maps, moves, empties and unmaps memory until the other side of the channel is gone.
+fn changes_memory(stopped: &mpsc::Receiver<()>) {
+    const BYTES: usize = 4 << 20;
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    while stopped.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
+        // SAFETY: mappings at addresses of the kernel's choice, which nothing else uses, and which end here.
+        unsafe {
+            let at = libc::mmap(std::ptr::null_mut(), BYTES, rights, flags, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            at.write_bytes(0xb1, BYTES);
+            let at = libc::mremap(at, BYTES, 2 * BYTES, libc::MREMAP_MAYMOVE);
+            assert_ne!(at, libc::MAP_FAILED);
+            assert_eq!(libc::madvise(at, BYTES / 2, libc::MADV_DONTNEED), 0);
+            assert_eq!(libc::mprotect(at, BYTES / 4, libc::PROT_NONE), 0);
+            assert_eq!(libc::munmap(at, 2 * BYTES), 0);
+        }
+    }
+}
+
+#[test]
+fn memory_that_changes_while_it_is_searched() {
+    util::run(2, || {
+        drop(waits("own sender", || {
+            let (s, r) = unbounded::<u32>();
+            let _ = r.recv();
+            drop(s);
+        }));
+        let (waiters, kept) = with_sender(Box::new);
+        let (stop, stopped) = mpsc::channel();
+        let changes = std::thread::spawn(move || changes_memory(&stopped));
+        for _ in 0..20 {
+            leaked(&["own sender"]);
+        }
+        drop(stop);
+        blocking(|| changes.join()).unwrap();
+        drop(kept);
+        waiters.into_iter().for_each(|w| w.join().unwrap());
+    });
+}
+
+/// Memory that was never written is not read, nor made.
+#[test]
+fn a_mapping_that_nobody_has_touched() {
+    let bytes: usize = 1 << 40;
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a mapping at an address of the kernel's choice.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        eprintln!("no mapping of 1 TiB here: vm.overcommit_memory or a limit forbids it");
+        return;
+    }
+    let tables = || -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"));
+        let kib = line.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<usize>().unwrap() * 1024
+    };
+    util::run(2, move || {
+        drop(waits("own sender", || {
+            let (s, r) = unbounded::<u32>();
+            let _ = r.recv();
+            drop(s);
+        }));
+        let before = tables();
+        leaked(&["own sender"]);
+        // The tables of the whole are 2 GiB.
+        assert!(tables() < before + (64 << 20));
+    });
+    // SAFETY: nothing uses the mapping.
+    unsafe { libc::munmap(at, bytes) };
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! - *Counts and joins.* A goroutine that is parked, and to which nobody has a reference, is never unparked. One that joins it, or that
 //!   is in a ring of joins, waits for ever, too. This is certain.
 //! - *Marks*, with the feature `leaks`. Each sender, receiver, guard, permit and wait group has a word that says to what it belongs
-//!   (`sync::tag`), and a wait has the list of the words that may end it. All writable memory of the process is searched for these
+//!   (`sync::tag`), and a wait has the list of the words that may end it. All private memory of the process is searched for these
 //!   words. A word on the stack or in the slot of a goroutine is a handle that this goroutine holds. One anywhere else, on the heap,
 //!   in a static or on the stack of a thread, may be used by anybody.
 //!

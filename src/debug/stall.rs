@@ -197,14 +197,14 @@ pub(super) mod sample {
     pub(crate) struct TryAgain;
 
     /// The stack in a sample.
-    pub(crate) fn copy_of(sample: Sample) -> StackCopy {
+    pub(crate) fn copy_of(mut sample: Sample) -> StackCopy {
         let registers = Registers {
             ip: sample.registers.ip,
             sp: sample.registers.sp,
             fp: sample.registers.fp,
             link: sample.registers.link,
         };
-        StackCopy::of(registers, sample.words)
+        StackCopy::of(registers, std::mem::take(&mut sample.words))
     }
 
     /// Copies the goroutine's current stack. `None` if that fails.

@@ -1,5 +1,6 @@
 //! Leaked goroutines that counts of references and joins prove, in every build. tests/leaks.rs has those of handles.
 
+use crate::found::{leaks, names, wait_until_it_waits, waits};
 use crate::util;
 
 use std::future::poll_fn;
@@ -9,38 +10,9 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use windlass::context::Context;
-use windlass::debug::{Leaks, State, Verdict};
+use windlass::debug::Verdict;
 use windlass::task::{self, JoinHandle, Task};
 use windlass::{Handle, blocking, channel, spawn};
-
-fn wait_until_it_waits(id: u64) {
-    util::wait_until(|| {
-        // A dump has its node when its thread has left it.
-        let all = Handle::current().dump().goroutines;
-        all.iter()
-            .any(|g| g.id == id && g.state == State::Waiting && g.node.is_some())
-    });
-}
-
-/// Starts a goroutine that begins to wait.
-fn waits(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    let waiter = task::Builder::new().name(name).spawn(f).unwrap();
-    wait_until_it_waits(waiter.task().id());
-    waiter
-}
-
-fn leaks() -> Leaks {
-    let handle = Handle::current();
-    blocking(|| handle.leaks()).unwrap()
-}
-
-fn names(found: &Leaks) -> Vec<&str> {
-    let names = found
-        .leaks
-        .iter()
-        .map(|leak| leak.goroutine.name.as_deref());
-    names.map(Option::unwrap).collect()
-}
 
 #[test]
 fn nobody_can_unpark_it() {

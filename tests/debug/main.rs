@@ -1,5 +1,7 @@
 //! Everything that a runtime shows of itself: metrics, dumps, traces, reports.
 
+#[path = "../util/leaks.rs"]
+mod found;
 #[path = "../util/temp.rs"]
 mod temp;
 #[path = "../util/mod.rs"]

@@ -2,7 +2,7 @@
 //! values.
 //!
 //! A wait may be ended by the end of another one's goroutine, or by a handle: a sender, a guard, a permit. A handle has
-//! a word ([`words`]) that says to what it belongs. All writable memory of the process is searched for the words of
+//! a word ([`words`]) that says to what it belongs. All private memory of the process is searched for the words of
 //! handles that may end a wait ([`holders`]). A word in the memory of a goroutine is a handle that it holds; one
 //! anywhere else may be used by anybody. The waits that nothing can end are the greatest set in which each can be ended
 //! by members only ([`waits`]).

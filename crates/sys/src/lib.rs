@@ -29,6 +29,7 @@ pub mod epoll;
 pub mod file;
 pub mod futex;
 pub mod mmap;
+pub mod pages;
 pub mod numa;
 pub mod process;
 pub mod sched;

@@ -168,8 +168,17 @@ pub fn take(tid: i32, patience_ns: u64) -> Result<Option<Sample>, Unanswered> {
             futex::wait(&desk.state, state, 10_000);
         }
         desk.state.store(idle, Ordering::Relaxed);
+        desk.erase();
     }
     sample
+}
+
+/// A copy of a stack has marks of handles, too. A search of memory for these is to find the handles alone.
+impl Drop for Sample {
+    fn drop(&mut self) {
+        self.words.fill(0);
+        std::hint::black_box(self.words.as_ptr());
+    }
 }
 
 impl Desk {
@@ -204,6 +213,14 @@ impl Desk {
                 .map(|w| w.load(Ordering::Relaxed))
                 .collect(),
         })
+    }
+
+    /// Erases the copy of the stack: see [`Sample`]'s drop.
+    fn erase(&self) {
+        let n_words = self.n_words.load(Ordering::Relaxed);
+        self.words[..n_words]
+            .iter()
+            .for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     /// The copied name, without a character that was cut.
@@ -388,9 +405,11 @@ mod tests {
             };
             let sample = take(tid, 10_000_000_000).unwrap().unwrap();
             assert_eq!((sample.g, sample.label), (7, Some(9)));
-            let name = sample.name.unwrap();
+            let name = sample.name.as_deref().unwrap();
             assert_eq!((name.len(), name.ends_with("9012")), (63, true));
             assert_eq!(sample.words.last(), Some(&0x5eed_5eed));
+            let copy = &DESK.get().unwrap().words;
+            assert!(copy.iter().all(|word| word.load(Ordering::Relaxed) == 0));
             // A thread that does not exist does not answer.
             assert!(take(i32::MAX, 1_000_000).is_err());
             assert!(take(tid, 10_000_000_000).unwrap().is_some());
