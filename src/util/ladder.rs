@@ -9,8 +9,8 @@
 //! |---|---|
 //! | [`TICK_NS`], 10 us | a P's periodic duties; a chain of hand-overs beside operations in flight |
 //! | [`GRACE_NS`], 20 us | a queued entry until it is submitted; an M that spins before it sleeps; a request to yield; between two clock readings of `checkpoint`; sysmon's shortest nap |
-//! | [`SLICE_NS`], 200 us | a chain of hand-overs, a dispatch that does not "compute", a goroutine that computes while others are due, timers of a few tickers that wait for one another |
-//! | [`LATE_NS`], 1 ms | what may be late without harm: the node queue beside long dispatches, deferred events, an idle node beside an overloaded one, timers of many sleepers, looks of sysmon at a P that makes progress, of threads that nothing wakes, retries without an event |
+//! | [`SLICE_NS`], 200 us | a chain of hand-overs, a measurement in the average of dispatches, dispatches between two turns of the node queue, a goroutine that computes while others are due, timers of a few tickers that wait for one another |
+//! | [`LATE_NS`], 1 ms | what may be late without harm: deferred events, an idle node beside an overloaded one, timers of many sleepers, looks of sysmon at a P that makes progress, of threads that nothing wakes, retries without an event |
 //! | [`HOG_NS`], 10 ms | a goroutine on its P before that is retaken; sysmon's longest nap; the longest pause of attempts in vain |
 //! | [`BATCH`], 32 | ring entries until they are submitted, dispatches between two visits to the ring, events dispatched at once, timers that overtake |
 //!

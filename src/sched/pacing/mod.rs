@@ -5,7 +5,6 @@
 
 pub(crate) mod pace;
 pub(crate) mod slice;
-pub(crate) mod batches;
 pub(crate) mod node_queue_turns;
 pub(crate) mod timer_pace;
 pub(crate) mod kernel_visits;

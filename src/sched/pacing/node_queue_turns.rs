@@ -2,22 +2,16 @@
 
 use std::cell::Cell;
 
-use crate::util::ladder;
+use super::pace::Pace;
 
 /// Go's fairness tick: one dispatch in this many tries the node queue first.
-const EVERY: u32 = 61;
-
-/// From this time between two looks at the node queue on, a share of it costs little beside what
-/// the dispatches in between took.
-const SHARE_AFTER_NS: u64 = 5 * ladder::TICK_NS;
+const EVERY: u64 = 61;
 
 /// The turns of a node's queue on one P.
 #[derive(Debug, Default)]
 pub(crate) struct NodeQueueTurns {
-    /// Dispatches since the last turn.
-    since: Cell<u32>,
-    /// When that was.
-    seen_ns: Cell<u64>,
+    /// The number of the last dispatch before the last turn.
+    at: Cell<u64>,
 }
 
 /// One turn of the node's queue.
@@ -30,54 +24,32 @@ pub(crate) struct Turn {
 }
 
 impl NodeQueueTurns {
-    /// Counts dispatches.
+    /// Begins a turn after the `n`th dispatch, if one is due: after 61 dispatches, after as many as take a slice on
+    /// average, or when those that were just measured were `long`, which is a slice, too. Beside goroutines that run for milliseconds each, 61 dispatches take most of a second (they do in Go).
+    ///
+    /// Fast dispatches leave one goroutine a turn. Slow ones leave as many as were dispatched: then the local
+    /// queue overflows into the node queue as fast as it takes from there, and all take turns. With one goroutine
+    /// a turn, those in the node queue waited for dozens of rounds of those in the local queue. Fast dispatches do
+    /// not pay for that: there dozens of rounds are a few milliseconds.
     #[inline]
-    pub(crate) fn count(&self, dispatches: u32) {
-        self.since.set(self.since.get() + dispatches);
-    }
-
-    /// Whether there were enough dispatches for a turn.
-    #[inline]
-    pub(crate) fn is_due(&self) -> bool {
-        self.since.get() >= EVERY
-    }
-
-    /// Whether the last turn was too long ago. Beside goroutines that run for milliseconds each, 61 dispatches take
-    /// most of a second (they do in Go).
-    #[inline]
-    pub(crate) fn is_late(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.seen_ns.get()) >= ladder::LATE_NS
-    }
-
-    /// Begins a turn.
-    pub(crate) fn begin(&self, now_ns: u64) -> Turn {
-        let since = self.since.replace(0);
-        let since_ns = now_ns.saturating_sub(self.seen_ns.replace(now_ns));
-        Turn {
-            share: share(since, since_ns),
-            // Before the 61st dispatch it must not overtake the local queue: otherwise CPU hogs that come
-            // back through the node queue would always run first.
-            is_first: since >= EVERY,
+    pub(crate) fn begin(&self, n: u64, long: bool, pace: &Pace) -> Option<Turn> {
+        let since = n - self.at.get();
+        // Before the 61st dispatch it must not overtake the local queue: otherwise CPU hogs that
+        // come back through the node queue would always run first.
+        let is_first = since >= EVERY;
+        let is_late = since > 0 && long || pace.take_a_slice(since);
+        if !is_first && !is_late {
+            return None;
         }
+        self.at.set(n);
+        let share = if pace.is_fast() { 1 } else { since as usize };
+        Some(Turn { share, is_first })
     }
 
     /// Puts the next turn off, as if this had been one: what is due on this P comes first, and then the local queue. Also
     /// for sysmon, while no M holds the P.
-    pub(crate) fn put_off(&self, now_ns: u64) {
-        self.since.set(0);
-        self.seen_ns.set(now_ns);
-    }
-}
-
-/// How many goroutines to take from the node queue however long the local queue is, after `since`
-/// dispatches in `since_ns`: as many as were dispatched. Then the local queue overflows into the node
-/// queue as fast as it takes from there, and all take turns. With one goroutine a look, those in the
-/// node queue waited for dozens of rounds of those in the local queue. Fast dispatches do not
-/// pay for that: there dozens of rounds are a few milliseconds.
-fn share(since: u32, since_ns: u64) -> usize {
-    match since_ns >= SHARE_AFTER_NS {
-        true => since as usize,
-        false => 1,
+    pub(crate) fn put_off(&self, n: u64) {
+        self.at.set(n);
     }
 }
 
@@ -85,31 +57,47 @@ fn share(since: u32, since_ns: u64) -> usize {
 mod tests {
     use super::*;
 
-    #[test]
-    fn slow_dispatches_take_as_many_from_the_node_queue() {
-        assert_eq!(share(61, 3_000), 1);
-        assert_eq!(share(61, 49_999), 1);
-        assert_eq!(share(61, 50_000), 61);
-        assert_eq!(share(1, 1_000_000), 1);
-        assert_eq!(share(10, 1_000_000), 10);
+    const TICK: u64 = 30_000;
+
+    /// The turn of a P that has made many dispatches, of so many ticks each: after `since` more.
+    fn turn_after(ticks: u64, since: u64, long: bool) -> Option<Turn> {
+        const N: u64 = 200;
+        let (turns, pace) = (NodeQueueTurns::default(), Pace::new(TICK));
+        for n in 1..=N {
+            pace.measure(n * ticks * TICK, n);
+        }
+        turns.put_off(N);
+        let turn = turns.begin(N + since, long, &pace);
+        let again = || turns.begin(N + since, long, &pace);
+        assert_eq!(turn.and_then(|_| again()), None);
+        turn
+    }
+
+    fn turn(share: usize, is_first: bool) -> Option<Turn> {
+        Some(Turn { share, is_first })
     }
 
     #[test]
-    fn a_turn_comes_every_61st_dispatch_or_when_it_is_late() {
-        let turns = NodeQueueTurns::default();
-        turns.count(60);
-        assert!(!turns.is_due());
-        turns.count(1);
-        assert!(turns.is_due());
-        let turn = |share, is_first| Turn { share, is_first };
-        assert_eq!(turns.begin(3_000), turn(1, true));
-        assert!(!turns.is_due());
-        assert!(!turns.is_late(1_002_999));
-        assert!(turns.is_late(1_003_000));
-        turns.count(10);
-        assert_eq!(turns.begin(1_003_000), turn(10, false));
-        turns.count(61);
-        turns.put_off(9_000_000);
-        assert!(!turns.is_due() && !turns.is_late(9_999_999));
+    fn a_turn_comes_every_61st_fast_dispatch_for_one() {
+        assert_eq!(turn_after(0, 60, false), None);
+        assert_eq!(turn_after(0, 61, false), turn(1, true));
+    }
+
+    /// Beside more yielders of 20 µs than the local queue holds, a goroutine from outside would wait for dozens of their
+    /// rounds.
+    #[test]
+    fn slow_dispatches_take_as_many_from_the_node_queue() {
+        assert_eq!(turn_after(2, 9, false), None);
+        assert_eq!(turn_after(2, 11, false), turn(11, false));
+        assert_eq!(turn_after(2, 61, false), turn(61, true));
+    }
+
+    /// A goroutine in the node queue would wait for 61 of them, which may take most of a second.
+    #[test]
+    fn beside_long_dispatches_a_turn_comes_at_once_and_overtakes_nobody() {
+        assert_eq!(turn_after(1_000, 1, true), turn(1, false));
+        assert_eq!(turn_after(0, 1, true), turn(1, false));
+        // Put off after the long one.
+        assert_eq!(turn_after(1_000, 0, true), None);
     }
 }

@@ -132,9 +132,10 @@ fn find_runnable_slow(m: &M, p: &P) -> SlowFind {
         sched.publish_own(p);
     }
     let now_ns = clock::now_ns();
-    p.note_run();
-    p.local.pace.measure_next();
-    p.run_from(now_ns);
+    let pace = &p.local.pace;
+    pace.charge(clock::ticks(), p.stats.dispatches.get());
+    pace.measure_next();
+    pace.set_now_ns(now_ns);
     // The last chain has ended. A goroutine that becomes runnable from now on begins another, also in runnext.
     p.local.slice.begin(now_ns);
     if let Some(g) = m.handed_work.take() {
@@ -158,6 +159,8 @@ fn find_runnable_slow(m: &M, p: &P) -> SlowFind {
     if (!alone || sched.nodes.len() > 1)
         && let Some(found) = search(m, p, now_ns)
     {
+        // It is no dispatch.
+        pace.charge(clock::ticks(), p.stats.dispatches.get());
         return found;
     }
     if is_called(m, p) {

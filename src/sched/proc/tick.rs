@@ -6,6 +6,7 @@ use super::due_timers::run_timers_of;
 use super::node_batch::take_batch;
 use crate::g::header::GRef;
 use crate::sched::pacing::kernel_visits::Moment;
+use crate::sched::pacing::node_queue_turns::Turn;
 use crate::sched::queue::runq;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
@@ -20,24 +21,22 @@ pub(super) fn measure(m: &M, p: &P) -> Option<GRef> {
     if let Some(g) = m.handed_work.take() {
         return Some(g);
     }
-    let local = &p.local;
-    let counter = p.note_run();
-    local.node_queue.count(local.pace.measure(counter));
-    let is_late = local.pace.begin_tick(counter) && tick(m, p);
-    if !is_late && !local.node_queue.is_due() {
-        return None;
+    let (local, counter) = (&p.local, clock::ticks());
+    let dispatches = p.stats.dispatches.get();
+    let long = local.pace.measure(counter, dispatches);
+    if local.pace.begin_tick(counter) {
+        tick(m, p);
     }
-    take_turn(m, p)
+    let turn = local.node_queue.begin(dispatches, long, &local.pace)?;
+    take_turn(m, p, turn)
 }
 
-/// Periodic duties of a P, however busy it is. `true` if it has not tried its node's queue for
-/// long.
+/// Periodic duties of a P, however busy it is.
 #[inline(never)]
-fn tick(m: &M, p: &P) -> bool {
+fn tick(m: &M, p: &P) {
     let local = &p.local;
     let now_ns = clock::now_ns();
-    let (elapsed_ns, dispatches) = local.pace.note_tick(now_ns);
-    p.count_tick(now_ns, elapsed_ns, dispatches);
+    p.count_tick(now_ns, local.pace.note_tick(now_ns));
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
     }
@@ -56,13 +55,11 @@ fn tick(m: &M, p: &P) -> bool {
             dispatch_events(m, p);
         }
     }
-    local.node_queue.is_late(now_ns)
 }
 
 /// It is the turn of the node's queue: takes a batch from it.
 #[inline(never)]
-fn take_turn(m: &M, p: &P) -> Option<GRef> {
-    let turn = p.local.node_queue.begin(p.local.pace.now_ns());
+fn take_turn(m: &M, p: &P, turn: Turn) -> Option<GRef> {
     // A batch, not a single goroutine: overflow must not wait until the local queue runs dry.
     let room = runq::HALF.saturating_sub(p.runq.len()).max(1);
     let share = turn.share.min(p.runq.room());

@@ -19,7 +19,6 @@ use super::steal_levels::{Levels, StealLevel};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::netpoll::poller::Poller;
 use crate::sched::numa::summary::Published;
-use crate::sched::pacing::batches::Batches;
 use crate::sched::pacing::kernel_visits::{Moment, Visits};
 use crate::sched::pacing::node_queue_turns::NodeQueueTurns;
 use crate::sched::pacing::pace::Pace;
@@ -39,7 +38,6 @@ pub(crate) struct Local {
     pub(crate) slice: Slice,
     pub(crate) node_queue: NodeQueueTurns,
     pub(crate) visits: Visits,
-    pub(crate) batches: Batches,
     pub(crate) timers: TimerPace,
     pub(crate) extra: ExtraWork,
     pub(crate) samples: Samples,
@@ -56,7 +54,6 @@ impl Local {
             slice: Slice::new(),
             node_queue: NodeQueueTurns::default(),
             visits: Visits::default(),
-            batches: Batches::new(clock::ticks()),
             timers: TimerPace::default(),
             extra: ExtraWork::default(),
             samples: Samples::new(),
@@ -119,27 +116,7 @@ impl P {
     /// Whether goroutines send and receive in batches of its ring. Any thread may call this.
     #[inline]
     pub(crate) fn batches_operations(&self) -> bool {
-        let dispatches = self.stats.dispatches.get();
-        self.poller.batches_pay() && self.local.batches.are_made(dispatches)
-    }
-
-    /// Goroutines have run until now. Returns the CPU's counter.
-    #[inline]
-    pub(crate) fn note_run(&self) -> u64 {
-        let (local, counter) = (&self.local, clock::ticks());
-        let dispatches = &self.stats.dispatches;
-        local
-            .batches
-            .note_run(counter, local.pace.tick(), dispatches);
-        counter
-    }
-
-    /// No goroutine has run up to `now_ns`: dispatches are measured from here on.
-    #[inline]
-    pub(crate) fn run_from(&self, now_ns: u64) {
-        let counter = clock::ticks();
-        self.local.pace.restart(now_ns, counter);
-        self.local.batches.run_from(counter);
+        self.poller.batches_pay() && !self.local.pace.computes()
     }
 
     /// Enters the kernel if it is time for that: submits the ring's queued entries, and collects completions.
@@ -151,25 +128,24 @@ impl P {
     }
 
     /// Enters the kernel: submits the ring's queued entries, and collects completions. Time in the
-    /// kernel is charged to no goroutine, so the measurement restarts. Timers that expired
-    /// meanwhile run before the next dispatch.
+    /// kernel is charged to no goroutine. Timers that expired meanwhile run before the next dispatch.
     pub(crate) fn submit_and_poll(&self) {
-        self.note_run();
+        let (pace, from) = (&self.local.pace, clock::ticks());
         self.poller.flush();
-        let now_ns = clock::now_ns();
+        let (now_ns, to) = (clock::now_ns(), clock::ticks());
+        pace.leave_out(from, to);
+        pace.set_now_ns(now_ns);
         if self.timers.next_ns() <= now_ns {
-            self.local.pace.tick_soon(clock::ticks());
+            pace.tick_soon(to);
         }
-        self.run_from(now_ns);
     }
 
     /// The goroutine that ran gives the P up, or has lost it, because others wait: timers and the poller come next,
     /// with a slice of their own, and then the local queue. For the holder, or sysmon while there is none.
     pub(crate) fn put_due_first(&self) {
-        let now_ns = clock::now_ns();
         self.local.pace.tick_soon(clock::ticks());
-        self.local.slice.begin(now_ns);
-        self.local.node_queue.put_off(now_ns);
+        self.local.slice.begin(clock::now_ns());
+        self.local.node_queue.put_off(self.stats.dispatches.get());
     }
 
     /// Whether a chain of runnext dispatches has used up its time slice, while other goroutines

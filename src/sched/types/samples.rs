@@ -21,6 +21,8 @@ pub(crate) struct Samples {
     ticks: Cell<u8>,
     gap: Cell<Gap>,
     gap_from_ns: Cell<u64>,
+    /// The dispatch count at the last tick.
+    ticked_n: Cell<u64>,
     /// Whether the M slept since the last tick.
     slept: Cell<bool>,
     /// The dispatch count when the M was last woken.
@@ -33,6 +35,7 @@ impl Samples {
             ticks: Cell::new(0),
             gap: Cell::new(Gap::None),
             gap_from_ns: Cell::new(0),
+            ticked_n: Cell::new(0),
             slept: Cell::new(false),
             woken_at: Cell::new(u64::MAX),
         }
@@ -45,14 +48,15 @@ impl Samples {
         n.is_multiple_of(STAMP_EVERY)
     }
 
-    /// Called at a tick that comes `elapsed_ns` and `dispatches` after the last one. Returns the length of the
-    /// gap between two checks of the ring that ends here, if one does.
+    /// Called at a tick that comes `elapsed_ns` after the last one, with the dispatch count. Returns the length of
+    /// the gap between two checks of the ring that ends here, if one does.
     pub(crate) fn gap_at_tick(
         &self,
         is_any_in_flight: bool,
         elapsed_ns: u64,
-        dispatches: u32,
+        n: u64,
     ) -> Option<u64> {
+        let dispatches = n - self.ticked_n.replace(n);
         if self.slept.replace(false) || !is_any_in_flight {
             self.gap.set(Gap::None);
         } else if dispatches == 1 {
@@ -118,7 +122,8 @@ mod tests {
     #[test]
     fn one_long_dispatch_is_a_gap_by_itself() {
         let samples = Samples::new();
-        assert_eq!(samples.gap_at_tick(true, 50_000, 1), Some(50_000));
+        samples.gap_at_tick(false, 9, 3);
+        assert_eq!(samples.gap_at_tick(true, 50_000, 4), Some(50_000));
         assert!(!samples.has_gap());
     }
 
@@ -128,8 +133,8 @@ mod tests {
         samples.gap_at_tick(true, 9, 3);
         samples.note_sleep(0);
         assert!(!samples.has_gap());
-        assert_eq!(samples.gap_at_tick(true, 50_000, 1), None);
-        assert_eq!(samples.gap_at_tick(false, 50_000, 1), None);
+        assert_eq!(samples.gap_at_tick(true, 50_000, 4), None);
+        assert_eq!(samples.gap_at_tick(false, 50_000, 5), None);
         assert!(!samples.has_gap());
     }
 

@@ -25,9 +25,9 @@ fn stamp_of(now_ns: u64) -> u32 {
 }
 
 impl P {
-    /// Takes the samples of a tick, which comes `elapsed_ns` and so many dispatches after the last one: stamps a
-    /// queued goroutine at some ticks, and records a gap that ends here.
-    pub(crate) fn count_tick(&self, now_ns: u64, elapsed_ns: u64, dispatches: u32) {
+    /// Takes the samples of a tick, which comes `elapsed_ns` after the last one: stamps a queued goroutine at some
+    /// ticks, and records a gap that ends here.
+    pub(crate) fn count_tick(&self, now_ns: u64, elapsed_ns: u64) {
         let samples = &self.local.samples;
         if samples.count_tick()
             && let Some(g) = self.runq.peek_last()
@@ -35,6 +35,7 @@ impl P {
             g.set_queued_at(stamp_of(now_ns));
             g.status.stamp();
         }
+        let dispatches = self.stats.dispatches.get();
         let is_any_in_flight = self.poller.inflight() > 0;
         if let Some(gap_ns) = samples.gap_at_tick(is_any_in_flight, elapsed_ns, dispatches) {
             self.stats.poll_gaps.record(gap_ns);
@@ -81,7 +82,6 @@ impl P {
         let slept_ns = now_ns.saturating_sub(stats.asleep_since_ns.get());
         stats.slept.end(now_ns);
         stats.asleep_since_ns.set(0);
-        self.local.batches.run_from(clock::ticks());
         slept_ns
     }
 
