@@ -27,6 +27,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use windlass_ground::histogram;
+use windlass_ground::std_traits::fmt_as;
 
 use crate::g::details::Label;
 use crate::loom::native::atomic::Ordering::Relaxed;
@@ -36,7 +37,6 @@ use crate::sched::types::state::{Node, Sched};
 use crate::sched::types::steal_levels::N_LEVELS;
 use crate::sched::wait::spawn;
 use crate::sys::{clock, numa};
-use crate::util::fmt_as::fmt_as;
 
 pub use placement::{MemoryPages, MemoryPlacement, NodeMemory, Pages};
 use sum::{Sum, sums};

@@ -10,6 +10,7 @@ use windlass_ground::padded::Padded;
 use windlass_ground::placed::Placed;
 use windlass_ground::run_on_node;
 use windlass_ground::stack::{self, Stack, StackPool};
+use windlass_ground::std_traits::debug_fields;
 use windlass_ground::usable_cpus::{UsableCpus, Wanted};
 use windlass_topology::placement::PlannedP;
 use windlass_topology::{Level, Plan, Source, Topology};
@@ -59,7 +60,6 @@ use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::{self, JoinHandle};
 use crate::util::chaos;
-use crate::util::fmt_as::debug_fields;
 
 /// How many times `set_processors` retries to stop the world.
 const STOP_TRIES: u32 = 7;

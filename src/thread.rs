@@ -25,10 +25,11 @@
 use std::fmt;
 use std::io;
 
+use windlass_ground::std_traits::debug_fields;
+
 use crate::loom::native::OnceLock;
 use crate::loom::thread as native;
 use crate::task::{self, Task};
-use crate::util::fmt_as::debug_fields;
 
 pub use crate::task::{AccessError, LocalKey, Result, park, park_timeout, sleep, yield_now};
 pub use std::thread::{available_parallelism, panicking};

@@ -1,7 +1,8 @@
 //! Errors of channel operations. Names and messages are those of crossbeam-channel.
 
-use crate::util::fmt_as::fmt_as;
 use std::error::Error;
+
+use windlass_ground::std_traits::fmt_as;
 
 /// Error of [`Sender::send`](super::Sender::send): all receivers were dropped.
 ///

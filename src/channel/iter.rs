@@ -74,9 +74,9 @@ macro_rules! iterators {
             }
         }
 
-        $crate::util::fmt_as::fmt_as!([T] Debug for Iter<'_, T>, "Iter { .. }");
-        $crate::util::fmt_as::fmt_as!([T] Debug for TryIter<'_, T>, "TryIter { .. }");
-        $crate::util::fmt_as::fmt_as!([T] Debug for IntoIter<T>, "IntoIter { .. }");
+        windlass_ground::std_traits::fmt_as!([T] Debug for Iter<'_, T>, "Iter { .. }");
+        windlass_ground::std_traits::fmt_as!([T] Debug for TryIter<'_, T>, "TryIter { .. }");
+        windlass_ground::std_traits::fmt_as!([T] Debug for IntoIter<T>, "IntoIter { .. }");
     };
 }
 pub(super) use iterators;

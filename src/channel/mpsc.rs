@@ -25,8 +25,9 @@
 
 use std::time::Duration;
 
+use windlass_ground::std_traits::fmt_as;
+
 use crate::channel;
-use crate::util::fmt_as::fmt_as;
 
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 

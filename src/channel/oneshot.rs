@@ -19,10 +19,11 @@
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::err::{RecvError, RecvTimeoutError, TryRecvError, TrySendError};
 use super::sides::{CloseOnDrop, Closed};
 use super::{receiver, sender};
-use crate::util::fmt_as::fmt_as;
 
 /// Makes both halves of those of a bounded channel of capacity 1.
 pub(super) fn channel<T>(

@@ -17,6 +17,8 @@
 
 use std::io;
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::choice::SelectOp;
 use super::core::{Head, SelectWait};
 use super::receiver::Receiver;
@@ -25,7 +27,6 @@ use crate::g::status::{Reason, WaitId};
 use crate::poll::off_stack::{Event, Limits};
 use crate::sched::types::m::M;
 use crate::sync::waitq::{WaitCtx, WaitNode, Waiter};
-use crate::util::fmt_as::fmt_as;
 
 /// A receive would not wait.
 pub(crate) struct Receivable<T> {

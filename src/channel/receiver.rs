@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::alarm::{Alarm, Then};
 use super::chan::{Chan, note_disconnect};
 use super::core::{Refused, Side};
@@ -17,7 +19,6 @@ use super::timer::{self, At, Tick};
 use crate::sched::wait::points;
 use crate::sync::tag::{self, Tag};
 use crate::sys::clock::{self, NEVER};
-use crate::util::fmt_as::fmt_as;
 use crate::util::instant::Instant;
 
 /// The receiving half of a channel.

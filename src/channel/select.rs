@@ -6,6 +6,8 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::chan::note_disconnect;
 use super::choice::{self, Arm, Decision};
 use super::core::{Refused, SelectWait};
@@ -15,7 +17,6 @@ use super::err::{
 use super::receiver::{self, Receiver};
 use super::sender::Sender;
 use crate::sys::clock::{self, NEVER};
-use crate::util::fmt_as::fmt_as;
 
 /// Waits for one of several channel operations.
 ///

@@ -5,13 +5,14 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::chan::{Chan, note_disconnect};
 use super::core::{Refused, Side};
 use super::err::{SendError, SendTimeoutError, TrySendError};
 use crate::sched::wait::points;
 use crate::sync::tag::{self, Tag};
 use crate::sys::clock::{self, NEVER};
-use crate::util::fmt_as::fmt_as;
 
 /// The sending half of a channel.
 ///

@@ -249,7 +249,7 @@ macro_rules! sender {
         impl<T> UnwindSafe for Sender<T> {}
         impl<T> RefUnwindSafe for Sender<T> {}
 
-        $crate::util::fmt_as::fmt_as!([T] Debug for Sender<T>, "Sender { .. }");
+        windlass_ground::std_traits::fmt_as!([T] Debug for Sender<T>, "Sender { .. }");
     };
 }
 pub(super) use sender;
@@ -286,7 +286,7 @@ macro_rules! receiver {
         impl<T> UnwindSafe for Receiver<T> {}
         impl<T> RefUnwindSafe for Receiver<T> {}
 
-        $crate::util::fmt_as::fmt_as!([T] Debug for Receiver<T>, "Receiver { .. }");
+        windlass_ground::std_traits::fmt_as!([T] Debug for Receiver<T>, "Receiver { .. }");
     };
 }
 pub(super) use receiver;

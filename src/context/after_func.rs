@@ -6,10 +6,11 @@
 
 use std::panic::Location;
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::tree::{CancelRef, Context};
 use crate::loom::native::{Arc, Mutex, PoisonError, Weak};
 use crate::sched::wait::{points, spawn};
-use crate::util::fmt_as::fmt_as;
 
 type Func = Box<dyn FnOnce() + Send>;
 

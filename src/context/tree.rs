@@ -8,6 +8,8 @@ use std::error::Error as StdError;
 use std::mem;
 use std::time::{Duration, Instant};
 
+use windlass_ground::std_traits::{debug_fields, fmt_as};
+
 use crate::channel::{self, Receiver};
 use crate::g::cancel_wait::{CancelScope, CancelScopes, CancelSource};
 use crate::lock::RawLock;
@@ -18,7 +20,6 @@ use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::{cancel, points, sleep};
 use crate::sys::clock::{self, NEVER};
-use crate::util::fmt_as::{debug_fields, fmt_as};
 use crate::util::instant;
 
 /// The cause that a canceller may pass.

@@ -1,8 +1,9 @@
 //! Buffers for `O_DIRECT`.
 #![allow(unsafe_code)]
 
-use crate::util::fmt_as::debug_fields;
 use std::ops::{Deref, DerefMut};
+
+use windlass_ground::std_traits::debug_fields;
 
 /// One page: at least as large as the logical block of any device.
 const ALIGNMENT: usize = 4096;

@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 
 use corosensei::{CoroutineResult, Yielder};
 use windlass_ground::stack::Stack;
+use windlass_ground::std_traits::fmt_as;
 
 use crate::race::Fiber;
-use crate::util::fmt_as::fmt_as;
 
 /// Why a goroutine switched back to its M, in one word: small numbers are tags, any other value is
 /// the address of a park's commit record on its stack.

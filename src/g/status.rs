@@ -39,8 +39,9 @@
 //! goroutine waits 2^26 times in a second, and a waker that is 52 days late would have to find the
 //! same number, too.
 
+use windlass_ground::numbered::numbered;
+
 use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
-use crate::util::numbered::numbered;
 
 numbered! {
     /// The state of a goroutine. See the table above.

@@ -13,6 +13,8 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use windlass_ground::std_traits::{debug_fields, fmt_as};
+
 use super::tcp::{TcpListener, TcpStream};
 use super::unix::{UnixListener, UnixStream};
 use crate::context::{self, CancelRef, Context};
@@ -26,7 +28,6 @@ use crate::sched::wait::spawn;
 use crate::sync::WaitGroup;
 use crate::sys::{clock, signal, socket};
 use crate::task;
-use crate::util::fmt_as::{debug_fields, fmt_as};
 
 /// The pause after an accept that failed, but may succeed later.
 const PAUSE: Duration = Duration::from_millis(5);

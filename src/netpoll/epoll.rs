@@ -23,6 +23,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use windlass_ground::std_traits::debug_fields;
+
 use super::counts::Counts;
 use super::op::{Op, OwnerKind};
 use super::waiters::{UNANNOUNCED, Waiters};
@@ -35,7 +37,6 @@ use crate::sys::clock::{self, NEVER};
 use crate::sys::epoll::{self, Event, NO_EVENT};
 use crate::sys::request::{Interest, Request};
 use crate::sys::socket;
-use crate::util::fmt_as::debug_fields;
 use crate::util::ladder;
 
 /// The most events collected at once: the P's goroutines wait while they are handled.

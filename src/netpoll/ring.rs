@@ -28,6 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use io_uring::IoUring;
 use io_uring::cqueue;
 use io_uring::squeue::Entry;
+use windlass_ground::std_traits::debug_fields;
 
 use super::counts::Counts;
 use super::multishot_poll::MultishotPoll;
@@ -42,7 +43,6 @@ use crate::sys::probe::{COMPLETIONS, ENTRIES, Features, builder};
 use crate::sys::request::{self, Request};
 use crate::sys::uring::{self, SharedWords, send_msg_ring};
 use crate::sys::{epoll, file};
-use crate::util::fmt_as::debug_fields;
 #[cfg(explore)]
 use windlass_explorer::IoUring;
 

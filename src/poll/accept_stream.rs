@@ -4,8 +4,9 @@ use std::io;
 use std::iter::FusedIterator;
 use std::os::fd::{AsFd, OwnedFd};
 
+use windlass_ground::std_traits::debug_fields;
+
 use super::fd::Fd;
-use crate::util::fmt_as::debug_fields;
 
 /// The connections to a listener, one after the other. Made by `accept_stream` of a listener, for
 /// example [`TcpListener::accept_stream`](crate::net::TcpListener::accept_stream).

@@ -33,13 +33,14 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
+use windlass_ground::std_traits::debug_fields;
+
 use crate::g::header::{GRef, Header};
 use crate::g::status::{Reason, Status, WaitId};
 use crate::lock::{Lock, rank};
 use crate::loom::native::Arc;
 use crate::loom::{AtomicPtr, AtomicU64, Ordering, after_seq_cst};
 use crate::sys::clock::{self, NEVER};
-use crate::util::fmt_as::debug_fields;
 
 /// A type with a goroutine's status.
 pub(crate) trait HasStatus {

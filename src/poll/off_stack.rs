@@ -19,6 +19,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
 use std::ptr::NonNull;
 
+use windlass_ground::std_traits::debug_fields;
+
 use super::op::{self, Deadline};
 use super::ready;
 use crate::bubble;
@@ -32,7 +34,6 @@ use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Record};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::request::Request;
-use crate::util::fmt_as::debug_fields;
 
 /// A context that ends waits off the stack.
 pub(crate) type Source = Arc<dyn CancelSource>;

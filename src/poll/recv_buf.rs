@@ -14,6 +14,8 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
+use windlass_ground::std_traits::debug_fields;
+
 use super::fd::{Direction, Fd};
 use super::op::{self, Deadline};
 use super::waits::Waits;
@@ -23,7 +25,6 @@ use crate::sched::wait::park::{self, Caller};
 use crate::sys::errno::{is_would_block, retry};
 use crate::sys::request::{Request, left_something};
 use crate::sys::socket;
-use crate::util::fmt_as::debug_fields;
 
 /// Received bytes in a buffer that the runtime provides. Returned by `recv_owned` of a stream, for
 /// example [`TcpStream::recv_owned`](crate::net::TcpStream::recv_owned).

@@ -3,13 +3,14 @@
 use std::cell::Cell;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use windlass_ground::std_traits::{debug_fields, fmt_as};
+
 use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::{Ordering, const_fn};
 use crate::sched::wait::points;
-use crate::util::fmt_as::{debug_fields, fmt_as};
 
 /// Lets `n` goroutines or threads wait for each other, repeatedly, as `std::sync::Barrier` does.
 ///

@@ -18,6 +18,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{LockResult, PoisonError};
 use std::time::Duration;
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::mutex::MutexGuard;
 use super::raw_mutex::RawMutex;
 use super::waitlist::{self, QueueEnd, WaitError, WaitList};
@@ -26,7 +28,6 @@ use crate::g::status::Reason;
 use crate::loom::const_fn;
 use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER, deadline_ns};
-use crate::util::fmt_as::fmt_as;
 
 /// A condition variable, as `std::sync::Condvar`, for the [`Mutex`](super::Mutex) of this crate.
 ///

@@ -16,13 +16,14 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::waitlist::{Held, Queue, WaitCell, WaitError};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::const_fn;
 use crate::sched::wait::points;
 use crate::sys::clock::{NEVER, deadline_ns};
-use crate::util::fmt_as::fmt_as;
 
 /// Wakes goroutines and threads that wait for something to happen, as `tokio::sync::Notify`.
 ///

@@ -7,12 +7,13 @@
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use windlass_ground::std_traits::{debug_fields, fmt_as};
+
 use super::waitlist::{self, Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
 use crate::sched::wait::points;
-use crate::util::fmt_as::{debug_fields, fmt_as};
 
 const INCOMPLETE: u32 = 0;
 const POISONED: u32 = 1;

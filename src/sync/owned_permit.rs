@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_ground::std_traits::debug_fields;
+
 use super::semaphore::{
     AcquireError, AcquireTimeoutError, Semaphore, SemaphorePermit, TryAcquireError,
 };
 use super::tag::Tag;
-use crate::util::fmt_as::debug_fields;
 
 /// Acquired permits of a [`Semaphore`] in an [`Arc`]. Dropping it returns them to the semaphore.
 ///

@@ -10,6 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use windlass_ground::padded::Padded;
+use windlass_ground::std_traits::debug_fields;
 
 use super::waitlist::WaitCell;
 use crate::loom::const_fn;
@@ -17,7 +18,6 @@ use crate::loom::native::OnceLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::points;
-use crate::util::fmt_as::debug_fields;
 
 /// Objects to be used again, such as buffers and compressors, in a list for each P: Go's
 /// `sync.Pool`.

@@ -14,6 +14,8 @@ use std::error::Error;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use windlass_ground::std_traits::{debug_fields, fmt_as};
+
 use super::tag::{self, Tag};
 use super::waitlist::{Queue, QueueEnd, TAKEN, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
@@ -21,7 +23,6 @@ use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering, const_fn};
 use crate::sched::wait::{current_context, points};
 use crate::sys::clock::{NEVER, deadline_ns};
-use crate::util::fmt_as::{debug_fields, fmt_as};
 
 const QUEUED: u64 = 1;
 const CLOSED: u64 = 2;

@@ -11,12 +11,13 @@ use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError};
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::mutex::{Mutex, MutexGuard};
 use super::waitlist::{self, WaitCell, WaitError};
 use super::waitq::WaitOptions;
 use crate::g::status::Reason;
 use crate::sched::wait::points::{self, Cancelled};
-use crate::util::fmt_as::fmt_as;
 
 /// Runs one closure at a time for each key, and gives its result to all that ask meanwhile: Go's
 /// `singleflight.Group`.

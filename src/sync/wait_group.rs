@@ -7,13 +7,14 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use windlass_ground::std_traits::debug_fields;
+
 use super::tag::{self, Tag};
 use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering};
 use crate::sched::wait::{points, spawn};
-use crate::util::fmt_as::debug_fields;
 
 const WAITED_FOR: u64 = 1;
 const ONE: u64 = 2;

@@ -10,6 +10,8 @@ use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
+use windlass_ground::std_traits::fmt_as;
+
 use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
 use crate::bubble;
 use crate::lock::RawLock;
@@ -18,7 +20,6 @@ use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER};
 use crate::util::choice;
-use crate::util::fmt_as::fmt_as;
 
 /// Result of a wait that a taker ended, unless the taker reports another one.
 pub(crate) const TAKEN: usize = 0;

@@ -7,6 +7,8 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use windlass_ground::std_traits::debug_fields;
+
 use crate::bubble;
 use crate::config::{MAX_STACK_BYTES, MIN_STACK_BYTES};
 use crate::context::{CancelRef, Context};
@@ -29,7 +31,6 @@ use crate::sched::wait::points;
 use crate::sched::wait::sleep;
 use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
-use crate::util::fmt_as::debug_fields;
 use crate::util::ladder;
 
 pub use crate::sched::wait::points::Cancelled;

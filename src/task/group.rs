@@ -5,12 +5,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::result::Result;
 
+use windlass_ground::std_traits::debug_fields;
+
 use super::goroutine::{Builder, Cancelled};
 use crate::context::{CancelRef, Context, shield};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::wait::{park, points, spawn};
 use crate::sync::{OwnedSemaphorePermit, Semaphore, WaitGroup};
-use crate::util::fmt_as::debug_fields;
 
 /// Goroutines that work on one task, of which the first error cancels the others: Go's
 /// `errgroup.Group`.

@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use windlass_ground::std_traits::{debug_fields, fmt_as};
+
 use super::goroutine::{self, Builder, JoinHandle, Result, Task, spawn_at};
 use crate::channel::{self, Receiver, Sender};
 use crate::context::{self, Context, shield};
 use crate::sched::wait::{park, points};
-use crate::util::fmt_as::{debug_fields, fmt_as};
 
 /// A set of goroutines whose results are taken in the order in which they end, as tokio's
 /// `JoinSet`.

@@ -5,10 +5,11 @@
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 
+use windlass_ground::std_traits::fmt_as;
+
 use crate::g::goroutine_locals::GoroutineLocals;
 use crate::local_values::Lookup;
 use crate::sched::wait::park;
-use crate::util::fmt_as::fmt_as;
 
 /// Declares task-locals: variables of which each goroutine has its own value. The syntax is that of
 /// [`std::thread_local!`]. See [`LocalKey`](crate::task::LocalKey).

@@ -6,11 +6,12 @@
 use std::panic::Location;
 use std::time::Duration;
 
+use windlass_ground::std_traits::fmt_as;
+
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::sched::wait::points;
 use crate::sys::clock::{self, NEVER};
 use crate::task::{self, Task};
-use crate::util::fmt_as::fmt_as;
 
 /// Calls `f` in a goroutine of its own after `delay`: Go's `time.AfterFunc`.
 ///

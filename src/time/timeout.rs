@@ -3,11 +3,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use windlass_ground::std_traits::fmt_as;
+
 use crate::g::cancel_wait::CancelScope;
 use crate::sched::types::current;
 use crate::sched::wait::current_context;
 use crate::sys::clock;
-use crate::util::fmt_as::fmt_as;
 
 /// The error of [`timeout`] and [`timeout_at`]: the time ended a wait.
 ///

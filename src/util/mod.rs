@@ -1,10 +1,8 @@
 //! Small tools that do not depend on the runtime.
 
-pub(crate) mod fmt_as;
 pub(crate) mod bitset;
 pub(crate) mod chaos;
 pub(crate) mod ladder;
-pub(crate) mod numbered;
 pub(crate) mod instant;
 pub(crate) mod event_log;
 pub(crate) mod choice;

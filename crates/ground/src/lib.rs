@@ -16,6 +16,7 @@
 )]
 
 pub mod std_traits;
+pub mod numbered;
 pub mod loom;
 pub mod raw_lock;
 pub mod lock;

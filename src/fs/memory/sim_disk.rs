@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use windlass_ground::std_traits::fmt_as;
 use windlass_world::disk::errno::{EIO, fail};
 use windlass_world::disk::files::Files;
 
@@ -16,7 +17,6 @@ use crate::bubble::{self, Bubble};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::sched::wait::{current_context, points, sleep};
 use crate::sync::Semaphore;
-use crate::util::fmt_as::fmt_as;
 
 /// The state of a disk.
 #[derive(Debug)]

@@ -34,12 +34,12 @@
 use std::ptr::NonNull;
 
 use windlass_ground::padded::Padded;
+use windlass_ground::std_traits::debug_fields;
 
 use crate::g::header::{GRef, Header};
 use crate::g::list::GList;
 use crate::loom::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::util::chaos::{self, Point};
-use crate::util::fmt_as::debug_fields;
 
 /// Slots of a local queue (Go's number).
 #[cfg(not(loom))]

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use windlass_ground::std_traits::debug_fields;
 use windlass_trace::recording::{Known, Recording};
 
 use super::events::{self, Event, EventKind};
@@ -15,7 +16,6 @@ use crate::bubble::net::socket::Ticket;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
 use crate::loom::native::Arc;
-use crate::util::fmt_as::debug_fields;
 
 /// Why a run was stopped before the main goroutine ended, or at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

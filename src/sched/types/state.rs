@@ -1,6 +1,7 @@
 //! The scheduler's state: nodes, Ps, Ms, and the locks that protect them.
 #![allow(unsafe_code)]
 
+use windlass_ground::numbered::numbered;
 use windlass_ground::offload_pool::Offload;
 use windlass_ground::padded::Padded;
 use windlass_ground::placed::Placed;
@@ -28,7 +29,6 @@ use crate::sched::queue::global::NodeQueue;
 use crate::sched::queue::idle::{IdleNodes, IdleSet};
 use crate::sys::process;
 use crate::util::bitset::BitSet;
-use crate::util::numbered::numbered;
 
 /// A NUMA node, as the runtime uses it.
 #[derive(Debug)]

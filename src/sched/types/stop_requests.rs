@@ -2,10 +2,11 @@
 
 use std::io;
 
+use windlass_ground::std_traits::debug_fields;
+
 use super::state::Sched;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Mutex, MutexGuard, PoisonError};
-use crate::util::fmt_as::debug_fields;
 
 /// A function that runs in a stopped world. It receives an error if the world did not stop.
 pub(crate) type StoppedWorldJob = Box<dyn FnOnce(&Sched, io::Result<()>) + Send>;

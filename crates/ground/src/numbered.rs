@@ -1,6 +1,7 @@
 //! Enumerations that are stored as numbers.
 
 /// Defines an enumeration whose variants are numbered from 0, and `ALL`, which has them in that order.
+#[macro_export]
 macro_rules! numbered {
     (
         $(#[$attribute:meta])*
@@ -20,4 +21,4 @@ macro_rules! numbered {
         }
     };
 }
-pub(crate) use numbered;
+pub use numbered;
