@@ -329,7 +329,7 @@ macro_rules! listener {
             /// # Ok::<(), std::io::Error>(())
             /// ```
             #[must_use]
-            pub fn accept_stream(&self) -> crate::poll::accept_stream::AcceptStream<'_, $stream> {
+            pub fn accept_stream(&self) -> crate::net::accept_stream::AcceptStream<'_, $stream> {
                 self.0.accept_stream($stream)
             }
 

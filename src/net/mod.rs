@@ -38,6 +38,8 @@
 //! ```
 
 mod addr;
+mod connect;
+mod accept_stream;
 mod shared_options;
 mod macros;
 mod tcp;
@@ -56,10 +58,8 @@ pub use std::net::{
 };
 pub use std::os::unix::net::SocketAddr as UnixSocketAddr;
 
-pub use crate::poll::accept_stream::AcceptStream;
-
+pub use accept_stream::AcceptStream;
 pub use addr::lookup_host;
-
 pub use graceful::{Graceful, Listener, Member, Next, Unfinished};
 pub use tcp::{Incoming, TcpListener, TcpStream, TcpStreamExt};
 pub use tcp_nodes::NodeListeners;

@@ -23,7 +23,6 @@ pub(crate) mod off_stack;
 pub(crate) mod fd;
 pub(crate) mod socket;
 pub(crate) mod recv_buf;
-mod connect;
-pub(crate) mod accept_stream;
+mod accept;
 pub(crate) mod bytes;
 pub mod foreign;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use windlass_ground::std_traits::debug_fields;
 
-use super::fd::Fd;
+use crate::poll::fd::Fd;
 
 /// The connections to a listener, one after the other. Made by `accept_stream` of a listener, for
 /// example [`TcpListener::accept_stream`](crate::net::TcpListener::accept_stream).
