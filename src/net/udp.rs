@@ -229,7 +229,7 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.recv(buf, 0)
+        self.0.recv_packet(buf, 0)
     }
 
     /// Receives a packet as [`UdpSocket::recv`] does, and leaves it in the socket.
@@ -257,7 +257,7 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.recv(buf, PEEK)
+        self.0.recv_packet(buf, PEEK)
     }
 
     /// Returns the address that the socket is bound to.

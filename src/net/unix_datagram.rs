@@ -272,7 +272,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.recv(buf, 0)
+        self.0.recv_packet(buf, 0)
     }
 
     /// Sends a packet to the socket on a path. Returns the number of bytes sent.

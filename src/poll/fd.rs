@@ -60,7 +60,7 @@ struct Shared {
 }
 
 /// The number of receives that wait one by one before the stream gets a multishot poll: arming and
-/// stopping a poll takes two system calls.
+/// stopping a poll takes two system calls. Of packets, see [`Fd::note_waited_packet`].
 const POLL_AFTER_WAITS: u8 = 4;
 /// The stream gets no multishot poll.
 const NO_POLL: u8 = u8::MAX;
@@ -161,7 +161,8 @@ pub(crate) struct Fd {
     /// The last receive left data in the socket. Ordering: relaxed, a hint.
     maybe_readable: AtomicBool,
     /// The number of receives of a stream that waited, up to [`POLL_AFTER_WAITS`], from which on the
-    /// stream may have a multishot poll; or [`NO_POLL`]. Ordering: relaxed, a hint.
+    /// stream may have a multishot poll; or [`NO_POLL`]. Of packets, [`POLL_AFTER_WAITS`] for each that
+    /// was waited for, less those that attempts found; it wraps. Ordering: relaxed, a hint.
     n_waits: AtomicU8,
     /// Sends are system calls, also those that wait ([`socket::reads_before_it_fails`]).
     sends_by_calls: bool,
@@ -592,6 +593,23 @@ impl Fd {
         } else if n == POLL_AFTER_WAITS && !op::is_epoll_here() {
             self.make_multishot_poll();
         }
+    }
+
+    /// Counts a packet that was waited for. `true` if others may have come with it: attempts have found
+    /// [`POLL_AFTER_WAITS`] for each that was, or it is the 64th without.
+    #[inline]
+    pub(super) fn note_waited_packet(&self) -> bool {
+        let n = self.n_waits.load(Ordering::Relaxed);
+        let next = n.wrapping_add(POLL_AFTER_WAITS);
+        self.n_waits.store(next, Ordering::Relaxed);
+        n < POLL_AFTER_WAITS
+    }
+
+    /// An attempt has found a packet.
+    #[inline]
+    pub(super) fn note_found_packet(&self) {
+        let n = self.n_waits.load(Ordering::Relaxed);
+        self.n_waits.store(n.saturating_sub(1), Ordering::Relaxed);
     }
 
     /// Gives the socket a multishot poll, if it reports how much a receive has left, as TCP does. A buffer that

@@ -2,9 +2,11 @@
 //!
 //! **Receiving.** The last completion says whether there was more in the socket (`SOCK_NONEMPTY`).
 //! If so, try inline first; else queue a receive that polls first: an attempt that finds nothing
-//! costs a quarter more than it could save. A TCP stream whose reader has waited several times gets
-//! a multishot poll (`netpoll::multishot_poll`). After its events the ring receives for a reader
-//! that waits, without a further poll; a reader that comes later receives by system call.
+//! costs a quarter more than it could save. Of packets no completion says it: after one that was
+//! waited for, try inline until there is none ([`Fd::note_waited_packet`]). A TCP stream whose reader
+//! has waited several times gets a multishot poll (`netpoll::multishot_poll`). After its events the
+//! ring receives for a reader that waits, without a further poll; a reader that comes later receives
+//! by system call.
 //!
 //! **Sending.** Inline first while the P has few operations in flight: a socket buffer nearly
 //! always has room, and the data reaches the peer at once. A P with many operations in flight is a
@@ -109,14 +111,26 @@ impl Fd {
                 PollOutcome::Event => {}
                 // SAFETY: the buffer is borrowed by the caller until this returns.
                 PollOutcome::Elsewhere => unsafe {
-                    return self.recv_parked(g, recv_request(fd, ptr, len, 0), deadline);
+                    return self.recv_parked(g, recv_request(fd, ptr, len, 0), len, deadline);
                 },
             }
         }
     }
 
-    /// Receives, including empty packets; with `MSG_PEEK` the data stays in the socket.
+    /// Receives from a stream; with `MSG_PEEK` the data stays in the socket.
     pub(crate) fn recv(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
+        self.recv_any(buf, flags, buf.len().min(MAX_LEN))
+    }
+
+    /// Receives a packet, possibly empty; with `MSG_PEEK` it stays in the socket.
+    pub(crate) fn recv_packet(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
+        self.recv_any(buf, flags, 0)
+    }
+
+    /// Receives. After at least `more_from` bytes there may be more in the socket: of a stream after a
+    /// full buffer, of packets (0) always.
+    #[inline]
+    fn recv_any(&self, buf: &mut [u8], flags: i32, more_from: usize) -> io::Result<usize> {
         on_sim_socket!(self, sim => sim.read(
             self.sim_deadline(Direction::Read)?,
             &mut [IoSliceMut::new(buf)],
@@ -133,12 +147,12 @@ impl Fd {
         match park::caller() {
             Caller::Thread => self.recv_on_thread(deadline, now),
             Caller::Goroutine(g) => {
-                if let Some(r) = self.recv_inline(len, now) {
+                if let Some(r) = self.recv_inline(more_from, now) {
                     return r;
                 }
                 let request = recv_request(self.as_fd().as_raw_fd(), ptr, len, flags);
                 // SAFETY: the buffer is borrowed by the caller until this returns.
-                unsafe { self.recv_parked(g, request, deadline) }
+                unsafe { self.recv_parked(g, request, more_from, deadline) }
             }
         }
     }
@@ -146,7 +160,7 @@ impl Fd {
     /// Attempts to receive, if the socket had more the last time. `None` if there was nothing.
     fn recv_inline(
         &self,
-        len: usize,
+        more_from: usize,
         now: impl FnOnce() -> io::Result<usize>,
     ) -> Option<io::Result<usize>> {
         if self.maybe_readable() == chaos::coin(Point::Receive) {
@@ -155,8 +169,10 @@ impl Fd {
         let r = now();
         op::note_transfer();
         // After a short read the socket is empty; a full one leaves the hint set.
-        if r.as_ref().map_or(true, |&n| n < len) {
+        if r.as_ref().map_or(true, |&n| n < more_from) {
             self.set_maybe_readable(false);
+        } else if more_from == 0 {
+            self.note_found_packet();
         }
         (!is_would_block(&r)).then_some(r)
     }
@@ -182,12 +198,18 @@ impl Fd {
         &self,
         g: GRef,
         request: Request,
+        more_from: usize,
         deadline: Deadline<'_>,
     ) -> io::Result<usize> {
         // SAFETY: by this function's contract.
         let done = unsafe { op::run_until(g, request, deadline) }?;
-        self.note_waited();
-        if left_something(done.flags) {
+        let left_more = if more_from == 0 {
+            self.note_waited_packet()
+        } else {
+            self.note_waited();
+            left_something(done.flags)
+        };
+        if left_more {
             self.set_maybe_readable(true);
         }
         Ok(done.n)
@@ -204,17 +226,23 @@ impl Fd {
             _ => {}
         }
         on_sim_socket!(self, sim => sim.read(self.sim_deadline(Direction::Read)?, bufs, false));
+        let len = bufs.iter().map(|b| b.len()).sum();
         let mut msg = header(bufs.as_mut_ptr().cast(), bufs.len());
         // SAFETY: the buffers are borrowed by the caller until this returns.
-        unsafe { self.recv_msg(&raw mut msg, 0) }
+        unsafe { self.recv_msg(&raw mut msg, 0, len) }
     }
 
-    /// Receives into a message.
+    /// Receives into a message, as [`Fd::recv_any`] does.
     ///
     /// # Safety
     ///
     /// The message and what it names stay valid until this returns.
-    unsafe fn recv_msg(&self, msg: *mut libc::msghdr, flags: i32) -> io::Result<usize> {
+    unsafe fn recv_msg(
+        &self,
+        msg: *mut libc::msghdr,
+        flags: i32,
+        more_from: usize,
+    ) -> io::Result<usize> {
         // SAFETY: by this function's contract.
         let now = || retry(|| unsafe { socket::recvmsg_now(self.as_fd(), msg, flags) });
         if self.is_nonblocking() {
@@ -224,13 +252,16 @@ impl Fd {
         match park::caller() {
             Caller::Thread => self.recv_on_thread(deadline, now),
             Caller::Goroutine(g) => {
+                if let Some(r) = self.recv_inline(more_from, now) {
+                    return r;
+                }
                 let request = Request::RecvMsg {
                     fd: self.as_fd().as_raw_fd(),
                     msg,
                     flags,
                 };
                 // SAFETY: by this function's contract.
-                unsafe { self.recv_parked(g, request, deadline) }
+                unsafe { self.recv_parked(g, request, more_from, deadline) }
             }
         }
     }
@@ -247,7 +278,7 @@ impl Fd {
         msg.msg_name = (&raw mut storage).cast();
         msg.msg_namelen = storage.size_of();
         // SAFETY: the header and the address are on this frame, the buffer is the caller's.
-        let n = unsafe { self.recv_msg(&raw mut msg, flags) }?;
+        let n = unsafe { self.recv_msg(&raw mut msg, flags, 0) }?;
         // SAFETY: the kernel wrote an address of this length, or left zeros.
         Ok((n, unsafe { SockAddr::new(storage, msg.msg_namelen) }))
     }
@@ -475,7 +506,7 @@ impl Fd {
         let mut msg = header(&raw mut iov, 1);
         control.give_room(&mut msg);
         // SAFETY: all parts are on this frame or the caller's.
-        let n = unsafe { self.recv_msg(&raw mut msg, libc::MSG_CMSG_CLOEXEC) }?;
+        let n = unsafe { self.recv_msg(&raw mut msg, libc::MSG_CMSG_CLOEXEC, buf.len()) }?;
         // SAFETY: the kernel has just filled the header and its control part in.
         let fds = unsafe { rights::received(&msg) };
         if msg.msg_flags & libc::MSG_CTRUNC != 0 {

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use windlass::time::{Duration, Instant};
 
 use crate::util::{
-    child_case, child_passes_with_io, hang_guard, run, runtime, thread_cpu, wait_until,
+    child_case, child_passes_with_io, hang_guard, has_rings, is_chaotic, run, runtime, thread_cpu,
+    wait_until,
 };
 use socket2::{Domain, Protocol, Socket, Type};
-use windlass::net::UdpSocket;
+use windlass::net::{UdpSocket, UnixDatagram};
 use windlass::{blocking, spawn};
 
 fn socket() -> UdpSocket {
@@ -460,6 +461,42 @@ fn addresses_that_are_none() {
     });
 }
 
+/// A ring does not say whether another packet is there, so an attempt finds it out.
+#[test]
+fn packets_that_are_there_are_received_without_the_ring() {
+    const PACKETS: u8 = 64;
+    // What a Unix socket has room for, everywhere.
+    const UNIX_PACKETS: u8 = 8;
+    let _guard = hang_guard();
+    let runtime = runtime(1);
+    let handle = runtime.handle();
+    runtime.run(move || {
+        let received = |n: u8, send: &dyn Fn(&[u8]), receive: &dyn Fn(&mut [u8]) -> usize| {
+            (0..n).for_each(|i| send(&[i]));
+            let n_submitted = || handle.metrics().total().ring_submitted;
+            let before = n_submitted();
+            for i in 0..n {
+                let mut buf = [0; 10];
+                assert_eq!(receive(&mut buf), 1);
+                assert_eq!(buf[0], i);
+            }
+            let submitted = n_submitted() - before;
+            if has_rings() && !is_chaotic() {
+                assert!(submitted <= 1, "{submitted} of {n} packets");
+            }
+        };
+        let (a, b) = pair();
+        let send = |packet: &[u8]| assert_eq!(a.send(packet).unwrap(), packet.len());
+        received(PACKETS, &send, &|buf| b.recv(buf).unwrap());
+        let (a, b) = pair();
+        let send = |packet: &[u8]| assert_eq!(a.send(packet).unwrap(), packet.len());
+        received(PACKETS, &send, &|buf| b.recv_from(buf).unwrap().0);
+        let (a, b) = UnixDatagram::pair().unwrap();
+        let send = |packet: &[u8]| assert_eq!(a.send(packet).unwrap(), packet.len());
+        received(UNIX_PACKETS, &send, &|buf| b.recv(buf).unwrap());
+    });
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     a_receive_tells_that_packets_are_forbidden: "it forges packets of the network below",
@@ -476,4 +513,5 @@ crate::inside::tests! {
     multicast_where_there_is_one,
     conversions_and_clones: "it calls std's sockets",
     addresses_that_are_none,
+    packets_that_are_there_are_received_without_the_ring: "it counts what a ring is given",
 }

@@ -1,6 +1,6 @@
 //! UDP over loopback: the CPU time of a datagram of 1,200 bytes, from a sender to a receiver in one runtime.
 //!
-//! The sender sends a window of 64 datagrams, and waits until the receiver has answered with one; so none is lost.
+//! The sender sends a window of datagrams, and waits until the receiver has answered with one; so none is lost.
 //! windlass sends them one by one, in batches (`send_many`, `recv_many`), and in batches that the kernel cuts and joins
 //! (GSO, GRO); tokio has calls for one datagram only. The contenders take turns in one process. `cpu_ns` is the
 //! CPU time of the whole process per datagram, the median of the rounds, and `ns` the wall time.
@@ -15,8 +15,6 @@ use windlass_benches::runtimes::{self, Tokio};
 
 /// As QUIC sends before it knows the path.
 const BYTES: usize = 1200;
-/// Datagrams that are on their way at most: the default receive buffer has room for them.
-const WINDOW: usize = 64;
 /// What a message has that the kernel cuts.
 const SEGMENTS: usize = 32;
 /// Buffers of a receive.
@@ -30,6 +28,9 @@ struct Args {
     /// The windows of a round.
     #[arg(long, default_value_t = 5_000)]
     windows: usize,
+    /// Datagrams that are on their way at most, a power of two: the default receive buffer has room for 64.
+    #[arg(long, default_value_t = 64)]
+    window: usize,
     #[arg(long, default_value_t = 7)]
     rounds: usize,
 }
@@ -46,9 +47,9 @@ fn main() {
     let args = Args::parse();
     let of_windlass = runtimes::windlass(args.workers);
     let of_tokio = runtimes::tokio(args.workers);
-    let by = |calls| windlass(&of_windlass, calls, args.windows);
+    let by = |calls| windlass(&of_windlass, calls, &args);
     let contenders: [(&str, &dyn Fn()); 4] = [
-        ("tokio, one by one", &|| tokio(&of_tokio, args.windows)),
+        ("tokio, one by one", &|| tokio(&of_tokio, &args)),
         ("windlass, one by one", &|| by(Calls::OneByOne)),
         ("windlass, batches", &|| by(Calls::Batches)),
         ("windlass, batches with GSO and GRO", &|| {
@@ -63,7 +64,8 @@ fn main() {
             figures.push((process::own_cpu_time() - cpu, start.elapsed()));
         }
     }
-    let per_datagram = |time: Duration| time.as_nanos() as f64 / (args.windows * WINDOW) as f64;
+    let per_datagram =
+        |time: Duration| time.as_nanos() as f64 / (args.windows * args.window) as f64;
     for ((name, _), mut figures) in contenders.iter().zip(figures) {
         figures.sort();
         let (cpu, _) = figures[figures.len() / 2];
@@ -77,7 +79,8 @@ fn main() {
     }
 }
 
-fn windlass(runtime: &windlass::Runtime, calls: Calls, windows: usize) {
+fn windlass(runtime: &windlass::Runtime, calls: Calls, args: &Args) {
+    let (windows, window_len) = (args.windows, args.window);
     runtime.run(move || {
         let pair = [0, 1].map(|_| UdpSocket::bind(ANY_PORT).unwrap());
         let [a, b] = pair;
@@ -85,17 +88,18 @@ fn windlass(runtime: &windlass::Runtime, calls: Calls, windows: usize) {
         b.connect(a.local_addr().unwrap()).unwrap();
         b.set_gro(calls == Calls::Segments).unwrap();
         let sends = windlass::spawn(move || {
-            let bytes = vec![b'.'; SEGMENTS * BYTES];
+            let segments = SEGMENTS.min(window_len);
+            let bytes = vec![b'.'; segments * BYTES];
             let one = UdpSend::to_peer(&bytes[..BYTES]);
             let window = match calls {
                 Calls::Segments => {
-                    vec![UdpSend::to_peer(&bytes).segments(BYTES as u16); WINDOW / SEGMENTS]
+                    vec![UdpSend::to_peer(&bytes).segments(BYTES as u16); window_len / segments]
                 }
-                _ => vec![one; WINDOW],
+                _ => vec![one; window_len],
             };
             for _ in 0..windows {
                 if calls == Calls::OneByOne {
-                    for _ in 0..WINDOW {
+                    for _ in 0..window_len {
                         a.send(&bytes[..BYTES]).unwrap();
                     }
                 } else {
@@ -115,7 +119,7 @@ fn windlass(runtime: &windlass::Runtime, calls: Calls, windows: usize) {
         let mut room = vec![0; len * BUFFERS];
         for _ in 0..windows {
             let mut n = 0;
-            while n < WINDOW {
+            while n < window_len {
                 if calls == Calls::OneByOne {
                     b.recv(&mut room[..BYTES]).unwrap();
                     n += 1;
@@ -134,9 +138,10 @@ fn windlass(runtime: &windlass::Runtime, calls: Calls, windows: usize) {
     });
 }
 
-fn tokio(runtime: &Tokio, windows: usize) {
+fn tokio(runtime: &Tokio, args: &Args) {
     use ::tokio::net::UdpSocket;
 
+    let (windows, window_len) = (args.windows, args.window);
     runtime.run(async move {
         let a = UdpSocket::bind(ANY_PORT).await.unwrap();
         let b = UdpSocket::bind(ANY_PORT).await.unwrap();
@@ -145,7 +150,7 @@ fn tokio(runtime: &Tokio, windows: usize) {
         let sends = ::tokio::spawn(async move {
             let bytes = vec![b'.'; BYTES];
             for _ in 0..windows {
-                for _ in 0..WINDOW {
+                for _ in 0..window_len {
                     a.send(&bytes).await.unwrap();
                 }
                 a.recv(&mut [0]).await.unwrap();
@@ -153,7 +158,7 @@ fn tokio(runtime: &Tokio, windows: usize) {
         });
         let mut buf = vec![0; BYTES];
         for _ in 0..windows {
-            for _ in 0..WINDOW {
+            for _ in 0..window_len {
                 b.recv(&mut buf).await.unwrap();
             }
             b.send(b"!").await.unwrap();
