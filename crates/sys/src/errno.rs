@@ -27,6 +27,7 @@ pub fn location() -> *mut i32 {
 }
 
 /// Repeats a system call that a signal interrupted.
+#[inline]
 pub fn retry<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match f() {
