@@ -119,7 +119,7 @@ impl Fd {
 
     /// Receives from a stream; with `MSG_PEEK` the data stays in the socket.
     pub(crate) fn recv(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
-        self.recv_any(buf, flags, buf.len().min(MAX_LEN))
+        self.recv_any(buf, flags, buf.len().clamp(1, MAX_LEN))
     }
 
     /// Receives a packet, possibly empty; with `MSG_PEEK` it stays in the socket.
@@ -506,7 +506,7 @@ impl Fd {
         let mut msg = header(&raw mut iov, 1);
         control.give_room(&mut msg);
         // SAFETY: all parts are on this frame or the caller's.
-        let n = unsafe { self.recv_msg(&raw mut msg, libc::MSG_CMSG_CLOEXEC, buf.len()) }?;
+        let n = unsafe { self.recv_msg(&raw mut msg, libc::MSG_CMSG_CLOEXEC, buf.len().max(1)) }?;
         // SAFETY: the kernel has just filled the header and its control part in.
         let fds = unsafe { rights::received(&msg) };
         if msg.msg_flags & libc::MSG_CTRUNC != 0 {

@@ -85,6 +85,8 @@ fn goroutines_that_leave_the_queue_of_a_node_together_wake_an_m() {
 #[test]
 fn a_goroutine_that_leaves_the_queue_of_a_node_for_another_queue_wakes_an_m() {
     let measure = |m: &M| {
+        // A long one, as the P has never measured any.
+        m.p().stats.dispatches.add(1);
         let first = tick::measure(m, m.p());
         assert!(first.is_none(), "it goes behind others");
         m.p().runq.len()
