@@ -4,21 +4,19 @@
 //! scheduler is below.
 #![allow(dead_code, unused_imports, clippy::print_stdout)]
 
-#[path = "../../src/util/fmt_as.rs"]
-mod fmt_as_file;
 #[path = "../../src/task/local.rs"]
 mod local;
 #[path = "../../crates/ground/src/local_values.rs"]
 mod local_values;
 #[path = "../../src/g/goroutine_locals.rs"]
 mod own_file;
+#[path = "../../crates/ground/src/std_traits.rs"]
+mod std_traits;
+
+extern crate self as windlass_ground;
 
 mod g {
     pub(crate) use crate::own_file as goroutine_locals;
-}
-
-mod util {
-    pub(crate) use crate::fmt_as_file as fmt_as;
 }
 
 mod task {
