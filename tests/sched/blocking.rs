@@ -232,7 +232,8 @@ fn goroutines_that_compute_briefly_keep_their_p() {
         sleeper.join().unwrap();
     });
     let n_retaken = rt.metrics().total().retakes_due;
-    assert!(n_retaken < ROUNDS / 20, "{n_retaken}");
+    // 4 to 15, the more the busier the machine is; 50 to 75 if sysmon remembers no brief ones.
+    assert!(n_retaken < ROUNDS / 10, "{n_retaken}");
 }
 
 /// Tries of a channel whose lock is always taken: sysmon finds these goroutines inside the
