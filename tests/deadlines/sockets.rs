@@ -17,7 +17,7 @@ use windlass::net::{
 use super::{FOREVER, Row, Wait, cut, ended, ended_of_goroutines, wait};
 use crate::resolver::SlowName;
 use crate::temp::TempDir;
-use crate::util::{pair, wait_until};
+use crate::util::{NOBODY, pair, wait_until};
 
 /// A call of a stream that has received nothing.
 fn of_stream(call: impl FnOnce(&mut TcpStream, Error) + Send + 'static) -> Wait {
@@ -158,15 +158,11 @@ fn of_stamped(call: impl FnOnce(&mut TcpStream, Error) + Send + 'static) -> Wait
 
 /// A socket with a refused datagram in its error queue.
 fn refused() -> UdpSocket {
-    let gone = UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     set_option(&socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
     wait_until(|| {
         // More than once: the kernel reports a limited number of refusals a second.
-        let _ = socket.send_to(b"x", gone);
+        let _ = socket.send_to(b"x", NOBODY);
         std::thread::sleep(std::time::Duration::from_millis(1));
         shows_error(&socket)
     });

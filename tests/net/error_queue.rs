@@ -13,8 +13,8 @@ use windlass::time::{Duration, Instant};
 
 use crate::both::Kind;
 use crate::util::{
-    child_case, child_passes_with_io, hang_guard, has_io_uring, on_thread_and_goroutine, pair,
-    process_cpu, run, runtime, set_nofile_limit, wait_until,
+    NOBODY, child_case, child_passes_with_io, hang_guard, has_io_uring, on_thread_and_goroutine,
+    pair, process_cpu, run, runtime, set_nofile_limit, wait_until,
 };
 use windlass::context::Context;
 use windlass::fs::File;
@@ -67,13 +67,11 @@ fn stamped() -> (TcpStream, TcpStream) {
 }
 
 fn refused() -> UdpSocket {
-    let nobody = || UdpSocket::bind("127.0.0.1:0").unwrap();
-    let socket = nobody();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     set(&socket, libc::SOL_IP, libc::IP_RECVERR, 1);
-    let gone = nobody().local_addr().unwrap();
     wait_until(|| {
         // More than once: the kernel reports a limited number of refusals a second.
-        let _ = socket.send_to(b"nobody", gone);
+        let _ = socket.send_to(b"nobody", NOBODY);
         std::thread::sleep(Duration::from_millis(1));
         shows(&socket, libc::POLLERR)
     });

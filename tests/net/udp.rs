@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use windlass::time::{Duration, Instant};
 
 use crate::util::{
-    child_case, child_passes_with_io, hang_guard, has_rings, is_chaotic, run, runtime, thread_cpu,
-    wait_until,
+    NOBODY, child_case, child_passes_with_io, hang_guard, has_rings, is_chaotic, run, runtime,
+    thread_cpu, wait_until,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use windlass::net::{UdpSocket, UnixDatagram};
@@ -220,8 +220,7 @@ fn nobody_there_is_told() {
     let _guard = hang_guard();
     let check = || {
         let a = socket();
-        let gone = socket().local_addr().unwrap();
-        a.connect(gone).unwrap();
+        a.connect(NOBODY).unwrap();
         a.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         a.send(b"anybody?").unwrap();
         let e = a.recv(&mut [0; 8]).unwrap_err();
@@ -319,8 +318,7 @@ fn a_timeout_ends_a_receive_beside_a_full_error_queue() {
             )
         };
         assert_eq!(r, 0);
-        let gone = socket().local_addr().unwrap();
-        a.send_to(b"nobody", gone).unwrap();
+        a.send_to(b"nobody", NOBODY).unwrap();
         a.set_read_timeout(Some(Duration::from_millis(300)))
             .unwrap();
         // The error itself is told once.

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -152,6 +153,9 @@ pub(crate) fn set_processors(rt: &Runtime, n: usize) {
         }
     }
 }
+
+/// Where no socket of UDP is. A port that was free a moment ago may be given to another one.
+pub(crate) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 /// Lets others run until `done` says so. On a goroutine and on a plain thread. In a simulation time
 /// passes meanwhile.
