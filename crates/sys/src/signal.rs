@@ -35,16 +35,15 @@ impl AltStack {
             ss_flags: 0,
             ss_size: ALT_STACK_BYTES,
         };
-        // SAFETY: an all-zero stack_t is a valid output argument.
-        let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
-        // SAFETY: both structures are valid, and the new stack is mapped until `drop` uninstalls
-        // it.
-        if let Err(e) = cvt(unsafe { libc::sigaltstack(&stack, &mut before) }) {
-            // SAFETY: the mapping was made above and never used.
-            unsafe { mmap::release(base, ALT_STACK_BYTES) };
-            return Err(e);
+        // SAFETY: the new stack is mapped until `drop` uninstalls it.
+        match unsafe { replace_stack(&stack) } {
+            Ok(before) => Ok(AltStack { base, before }),
+            Err(e) => {
+                // SAFETY: the mapping was made above and never used.
+                unsafe { mmap::release(base, ALT_STACK_BYTES) };
+                Err(e)
+            }
         }
-        Ok(AltStack { base, before })
     }
 }
 
@@ -52,11 +51,7 @@ impl Drop for AltStack {
     /// Installs the one before again. Leaves all as it is, and the memory mapped, where another one was installed
     /// meanwhile, because that one may install this one again.
     fn drop(&mut self) {
-        // SAFETY: an all-zero stack_t is a valid output argument.
-        let mut now: libc::stack_t = unsafe { std::mem::zeroed() };
-        // SAFETY: with a null new stack the call only writes the present one to a valid structure.
-        unsafe { libc::sigaltstack(std::ptr::null(), &mut now) };
-        if now.ss_sp != self.base.cast() {
+        if !present_stack().is_ok_and(|now| now.ss_sp == self.base.cast()) {
             return;
         }
         // SAFETY:
@@ -65,11 +60,30 @@ impl Drop for AltStack {
         //   memory mapped, or is still there.
         // - no handler runs on the stack now: then the kernel refuses to change it, and the memory stays.
         unsafe {
-            if cvt(libc::sigaltstack(&self.before, std::ptr::null_mut())).is_ok() {
+            if replace_stack(&self.before).is_ok() {
                 mmap::release(self.base, ALT_STACK_BYTES);
             }
         }
     }
+}
+
+/// Makes this the alternate stack of the calling thread, unless it is null. Returns the one before.
+///
+/// # Safety
+///
+/// It is null, or names memory that stays mapped, and that nothing else uses, as long as it is the thread's.
+unsafe fn replace_stack(stack: *const libc::stack_t) -> io::Result<libc::stack_t> {
+    // SAFETY: an all-zero stack_t is a valid output argument.
+    let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: both are valid or null, and the new stack is by this function's contract.
+    cvt(unsafe { libc::sigaltstack(stack, &raw mut before) })?;
+    Ok(before)
+}
+
+/// The alternate stack of the calling thread.
+fn present_stack() -> io::Result<libc::stack_t> {
+    // SAFETY: without a new stack the call only reads the present one.
+    unsafe { replace_stack(std::ptr::null()) }
 }
 
 /// Examines a fault address. `true` if it was a goroutine's overflow, which the function has
@@ -401,11 +415,7 @@ mod tests {
     use super::*;
 
     fn present() -> libc::stack_t {
-        // SAFETY: an all-zero stack_t is a valid output argument.
-        let mut now: libc::stack_t = unsafe { std::mem::zeroed() };
-        // SAFETY: with a null new stack the call only writes the present one to a valid structure.
-        cvt(unsafe { libc::sigaltstack(std::ptr::null(), &mut now) }).unwrap();
-        now
+        present_stack().unwrap()
     }
 
     #[test]
@@ -420,7 +430,7 @@ mod tests {
         assert_eq!(present().ss_sp.addr(), place);
         assert!(!mmap::faults(place));
         // SAFETY: `before` was returned for this thread, and nobody uses the other one.
-        cvt(unsafe { libc::sigaltstack(&before, std::ptr::null_mut()) }).unwrap();
+        unsafe { replace_stack(&before) }.unwrap();
 
         let (first, place) = (AltStack::install().unwrap(), present().ss_sp.addr());
         let second = AltStack::install().unwrap();
