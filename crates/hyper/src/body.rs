@@ -17,7 +17,7 @@ use windlass::future::block_on;
 use windlass::sync::{Condvar, Mutex};
 
 use crate::lock;
-use crate::serve::{Activity, Exchange, Working, within};
+use crate::serve::{Activity, Counted, Working, within};
 
 /// The bytes of a chunk that is read from a reader.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -108,7 +108,7 @@ impl fmt::Debug for Body {
 pub(crate) struct Answer {
     kind: AnswerKind,
     /// Until hyper has taken all of it.
-    exchange: Option<Exchange>,
+    exchange: Option<Counted>,
 }
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Answer {
     }
 
     /// Keeps `exchange` open until the body has been sent.
-    pub(crate) fn until_sent(&mut self, exchange: Exchange) {
+    pub(crate) fn until_sent(&mut self, exchange: Counted) {
         self.exchange = Some(exchange);
     }
 }

@@ -291,10 +291,10 @@ impl Http {
                 http: self,
                 context: context.clone(),
                 activity: Arc::clone(&of_requests),
-                handling: Handling::new(&of_requests),
+                handling: Counted::handler(&of_requests),
             };
             let working = Working::new(&of_requests);
-            let exchange = Exchange::new(&of_requests);
+            let exchange = Counted::exchange(&of_requests);
             async move {
                 if around.handling.is_none() {
                     return Err(io::Error::other("the client keeps too many handlers busy"));
@@ -407,7 +407,7 @@ struct Around {
     context: context::Context,
     activity: Arc<Activity>,
     /// `None` if the connection has too many.
-    handling: Option<Handling>,
+    handling: Option<Counted>,
 }
 
 /// The program's function.
@@ -633,46 +633,47 @@ impl Drop for Working {
     }
 }
 
-/// A request whose answer has not been sent.
+/// Counts as one of those in a part of a connection's state, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Exchange(Arc<Activity>);
+pub(crate) struct Counted {
+    activity: Arc<Activity>,
+    count: fn(&mut State) -> &mut usize,
+}
 
-impl Exchange {
-    fn new(activity: &Arc<Activity>) -> Exchange {
+impl Counted {
+    /// A request whose answer has not been sent.
+    fn exchange(activity: &Arc<Activity>) -> Counted {
         let mut state = lock(&activity.state);
-        state.n_exchanges += 1;
         state.is_unread = false;
-        drop(state);
-        Exchange(Arc::clone(activity))
+        Counted::new(activity, &mut state, |state| &mut state.n_exchanges)
     }
-}
 
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        lock(&self.0.state).n_exchanges -= 1;
-    }
-}
-
-/// A handler that runs, and makes the chunks of its answer.
-struct Handling(Arc<Activity>);
-
-impl Handling {
-    /// `None` if the connection has as many as it may have.
-    fn new(activity: &Arc<Activity>) -> Option<Handling> {
+    /// A handler that runs, and makes the chunks of its answer. `None` if the connection has as many as it may have.
+    fn handler(activity: &Arc<Activity>) -> Option<Counted> {
         let mut state = lock(&activity.state);
         if state.n_handling >= MAX_HANDLERS {
             state.is_flooded = true;
             return None;
         }
-        state.n_handling += 1;
-        drop(state);
-        Some(Handling(Arc::clone(activity)))
+        Some(Counted::new(activity, &mut state, |state| {
+            &mut state.n_handling
+        }))
+    }
+
+    fn new(
+        activity: &Arc<Activity>,
+        state: &mut State,
+        count: fn(&mut State) -> &mut usize,
+    ) -> Counted {
+        *count(state) += 1;
+        let activity = Arc::clone(activity);
+        Counted { activity, count }
     }
 }
 
-impl Drop for Handling {
+impl Drop for Counted {
     fn drop(&mut self) {
-        lock(&self.0.state).n_handling -= 1;
+        *(self.count)(&mut lock(&self.activity.state)) -= 1;
     }
 }
 
