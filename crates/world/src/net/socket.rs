@@ -1,11 +1,11 @@
 //! The state of simulated sockets and pipe ends.
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 
-use super::address::{Id, Name};
+use super::address::{Id, Name, would_block};
 
 /// The number of a goroutine's wait for a socket.
 pub type Ticket = u64;
@@ -279,6 +279,14 @@ pub(super) fn len_of(bufs: &[IoSlice<'_>]) -> usize {
     bufs.iter()
         .take(MOST_BUFS)
         .fold(0, |len, buf| len.saturating_add(buf.len()))
+}
+
+/// How many of their bytes a stream takes that has room for so many. An error if it has none: a write of nothing needs none.
+pub(super) fn fitting(bufs: &[IoSlice<'_>], room: usize) -> io::Result<usize> {
+    match len_of(bufs) {
+        1.. if room == 0 => Err(would_block()),
+        len => Ok(len.min(room)),
+    }
 }
 
 pub(super) fn room_of(bufs: &[IoSliceMut<'_>]) -> usize {

@@ -15,7 +15,7 @@ use super::address::{Address, Id, Protocol, canonical, error, shown, would_block
 use super::dice::Dice;
 use super::network::{Event, Network};
 use super::socket::{
-    Kind, Segment, Side, Socket, State, TCP_ROOM, Tcp, gather, len_of, room_of, scatter,
+    Kind, Segment, Side, Socket, State, TCP_ROOM, Tcp, fitting, gather, room_of, scatter,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -411,14 +411,10 @@ impl Network {
         if tcp.shut_write || !matches!(tcp.state, State::Connected) {
             return Err(error(libc::EPIPE));
         }
-        let len = len_of(bufs);
-        if len == 0 {
+        let n = dice.short(fitting(bufs, tcp.room)?);
+        if n == 0 {
             return Ok(0);
         }
-        if tcp.room == 0 {
-            return Err(would_block());
-        }
-        let n = dice.short(len.min(tcp.room));
         tcp.room -= n;
         self.push(dice, id, Segment::Data(gather(bufs, n)));
         Ok(n)

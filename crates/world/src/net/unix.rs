@@ -10,7 +10,7 @@ use super::dice::Dice;
 use super::network::Network;
 use super::socket::{
     Chunk, Kind, PIPE_ATOMIC, PIPE_ROOM, Packet, Pipe, Side, UNIX_PACKETS, UNIX_ROOM, UnixDatagram,
-    UnixState, UnixStream, gather, len_of, room_of, scatter,
+    UnixState, UnixStream, fitting, gather, len_of, room_of, scatter,
 };
 
 /// The result of a receive of bytes and descriptors.
@@ -262,14 +262,10 @@ impl Network {
             return Err(error(libc::EPIPE));
         }
         let room = self.unix_room(peer).ok_or_else(|| error(libc::EPIPE))?;
-        let len = len_of(bufs);
-        if len == 0 {
+        let n = dice.short(fitting(bufs, room)?);
+        if n == 0 {
             return Ok(0);
         }
-        if room == 0 {
-            return Err(would_block());
-        }
-        let n = dice.short(len.min(room));
         if let Some(peer) = self.stream_mut(peer) {
             peer.n_bytes += n;
             let bytes = gather(bufs, n).into();
