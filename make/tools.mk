@@ -20,7 +20,6 @@ orders: setup ## which model notices a weaker order of an atomic access (ORDERS=
 # The whole runtime, with real threads of which one runs at a time: docs/VERIFICATION.md. Long searches are optimised a
 # little, with the assertions; short ones would be compiled for longer than they run.
 explore explore-short scale-check: export CARGO_INCREMENTAL = 0
-explore explore-short scale-check: export CARGO_PROFILE_DEV_DEBUG = line-tables-only
 explore: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
 run_explorer = RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-explore --target-dir $(TARGET_DIR)/explore -- $(1)
 EXPLORE ?= --seconds 60
@@ -34,7 +33,6 @@ explore-short: setup ## 150 orders of each scenario
 
 # Debug assertions read atomics, which the twin would charge for.
 scale scale-known: export CARGO_PROFILE_DEV_OPT_LEVEL = 2
-scale scale-known: export CARGO_PROFILE_DEV_DEBUG = line-tables-only
 scale scale-known: export CARGO_PROFILE_DEV_DEBUG_ASSERTIONS = false
 run_twin = RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-scale --target-dir $(TARGET_DIR)/scale -- $(1)
 SCALE ?=
