@@ -425,13 +425,10 @@ fn a_sender_in_memory_that_rust_does_not_know() {
         const BYTES: usize = 1 << 20;
 
         fn of(sender: Sender<u32>) -> Mapped {
-            let at = std::ptr::null_mut();
-            let rights = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            // SAFETY: a mapping at an address of the kernel's choice, of which nothing else knows.
+            let at = map(Mapped::BYTES);
+            assert_ne!(at, libc::MAP_FAILED);
+            // SAFETY: the mapping is large enough, and nothing else knows of it.
             unsafe {
-                let at = libc::mmap(at, Mapped::BYTES, rights, flags, -1, 0);
-                assert_ne!(at, libc::MAP_FAILED);
                 at.cast::<Sender<u32>>().write(sender);
                 assert_eq!(libc::mprotect(at, Mapped::BYTES, libc::PROT_READ), 0);
                 Mapped(at.expose_provenance())
@@ -493,14 +490,27 @@ fn a_sender_in_a_thread_local() {
     });
 }
 
+/// A goroutine that holds the only sender of the channel from which it receives.
+fn leak_one() {
+    drop(waits("own sender", || {
+        let (s, r) = unbounded::<u32>();
+        let _ = r.recv();
+        drop(s);
+    }));
+}
+
+/// A mapping at an address of the kernel's choice, of memory that is there once it is written.
+fn map(bytes: usize) -> *mut libc::c_void {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: it takes the place of no other mapping.
+    unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, -1, 0) }
+}
+
 #[test]
 fn a_plain_thread_that_searches() {
     util::run(2, || {
-        drop(waits("own sender", || {
-            let (s, r) = unbounded::<u32>();
-            let _ = r.recv();
-            drop(s);
-        }));
+        leak_one();
         leaked(&["own sender"]);
         let handle = Handle::current();
         let searches = move || [(); 3].map(|()| handle.leaks().unwrap());
@@ -514,13 +524,11 @@ fn a_plain_thread_that_searches() {
 /// Maps, moves, empties and unmaps memory until the other side of the channel is gone.
 fn changes_memory(stopped: &mpsc::Receiver<()>) {
     const BYTES: usize = 4 << 20;
-    let rights = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     while stopped.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
-        // SAFETY: mappings at addresses of the kernel's choice, which nothing else uses, and which end here.
+        let at = map(BYTES);
+        assert_ne!(at, libc::MAP_FAILED);
+        // SAFETY: nothing else uses the mapping, which ends here, wherever it is moved.
         unsafe {
-            let at = libc::mmap(std::ptr::null_mut(), BYTES, rights, flags, -1, 0);
-            assert_ne!(at, libc::MAP_FAILED);
             at.write_bytes(0xb1, BYTES);
             let at = libc::mremap(at, BYTES, 2 * BYTES, libc::MREMAP_MAYMOVE);
             assert_ne!(at, libc::MAP_FAILED);
@@ -534,11 +542,7 @@ fn changes_memory(stopped: &mpsc::Receiver<()>) {
 #[test]
 fn memory_that_changes_while_it_is_searched() {
     util::run(2, || {
-        drop(waits("own sender", || {
-            let (s, r) = unbounded::<u32>();
-            let _ = r.recv();
-            drop(s);
-        }));
+        leak_one();
         let (waiters, kept) = with_sender(Box::new);
         let (stop, stopped) = mpsc::channel();
         let changes = std::thread::spawn(move || changes_memory(&stopped));
@@ -556,10 +560,7 @@ fn memory_that_changes_while_it_is_searched() {
 #[test]
 fn a_mapping_that_nobody_has_touched() {
     let bytes: usize = 1 << 40;
-    let rights = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a mapping at an address of the kernel's choice.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, -1, 0) };
+    let at = map(bytes);
     if at == libc::MAP_FAILED {
         eprintln!("no mapping of 1 TiB here: vm.overcommit_memory or a limit forbids it");
         return;
@@ -571,11 +572,7 @@ fn a_mapping_that_nobody_has_touched() {
         kib.parse::<usize>().unwrap() * 1024
     };
     util::run(2, move || {
-        drop(waits("own sender", || {
-            let (s, r) = unbounded::<u32>();
-            let _ = r.recv();
-            drop(s);
-        }));
+        leak_one();
         let before = tables();
         leaked(&["own sender"]);
         // The tables of the whole are 2 GiB.

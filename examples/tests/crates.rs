@@ -49,6 +49,8 @@ mod https_server;
 mod log_lines;
 #[path = "crates/reqwest.rs"]
 mod reqwest_client;
+#[path = "crates/until.rs"]
+mod until;
 #[path = "crates/websocket.rs"]
 mod websocket_server;
 #[path = "examples/server.rs"]

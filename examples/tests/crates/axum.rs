@@ -5,10 +5,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use tungstenite::{Error, Message};
-use windlass::channel::{self, Receiver, Sender};
+use windlass::channel;
 
 use crate::board;
 use crate::server::{Server, foreign_prints};
+use crate::until::start_until;
 
 fn start() -> Server {
     Server::start(|listener| {
@@ -18,21 +19,6 @@ fn start() -> Server {
             Ok(())
         });
     })
-}
-
-/// A server that can be asked to stop, and what says that it has ended.
-fn start_stoppable() -> (Server, Sender<()>, Receiver<()>) {
-    let (stop, stopped) = channel::bounded(1);
-    let (end, ended) = channel::bounded(1);
-    let server = Server::start(move |listener| {
-        let served = board::serve(listener, move || {
-            let _ = stopped.recv();
-            Ok(())
-        });
-        served.unwrap();
-        let _ = end.send(());
-    });
-    (server, stop, ended)
 }
 
 fn request(method: &str, path: &str, body: &str) -> String {
@@ -201,7 +187,7 @@ fn what_is_no_http_is_sent_away() {
 
 #[test]
 fn a_server_that_stops_answers_what_has_arrived() {
-    let (server, stop, ended) = start_stoppable();
+    let (server, stop, ended) = start_until(board::serve);
     // Of each kind: idle, silent, waiting, streaming.
     let mut idle = server.connect();
     assert_eq!(ask(&mut idle, "GET", "/", "").0, 200);

@@ -10,6 +10,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use windlass::channel;
 
 use crate::server::{Server, foreign, foreign_prints};
+use crate::until::start_until;
 use crate::util::run;
 use crate::words;
 use crate::words::client::{Channel, Words, health, within};
@@ -119,16 +120,7 @@ fn errors_have_their_code() {
 /// server from its end.
 #[test]
 fn a_server_that_stops_finishes_its_calls() {
-    let (stop, stopped) = channel::bounded(1);
-    let (end, ended) = channel::bounded(1);
-    let server = Server::start(move |listener| {
-        let served = words::serve(listener, move || {
-            let _ = stopped.recv();
-            Ok(())
-        });
-        served.unwrap();
-        let _ = end.send(());
-    });
+    let (server, stop, ended) = start_until(words::serve);
     let addr = server.addr;
     run(2, || {
         let mut gone = Words::new(Channel::connect(addr).unwrap());
