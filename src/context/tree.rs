@@ -71,6 +71,8 @@ struct Node {
     /// The earliest of its own deadline and those of its ancestors.
     deadline: Option<Instant>,
     deadline_ns: u64,
+    /// It, or an ancestor, was made with a canceller.
+    has_canceller: bool,
     /// The cause that was given with this deadline.
     deadline_cause: Option<Cause>,
     done: OnceLock<Done>,
@@ -445,6 +447,7 @@ impl Context {
 
     fn child(&self, deadline: Option<Instant>, cause: Option<Cause>) -> Arc<Node> {
         let parent = self.node.clone();
+        let has_canceller = deadline.is_none() || parent.as_ref().is_some_and(|p| p.has_canceller);
         let inherited = parent.as_ref().and_then(|p| p.deadline);
         let is_inherited = inherited.is_some_and(|i| deadline.is_none_or(|own| i <= own));
         let (deadline, deadline_cause) = match &parent {
@@ -456,6 +459,7 @@ impl Context {
             parent,
             deadline,
             deadline_ns: deadline.map_or(NEVER, clock::instant_ns),
+            has_canceller,
             deadline_cause,
             done: OnceLock::new(),
             channel: OnceLock::new(),
@@ -781,6 +785,10 @@ impl CancelSource for Node {
 
     fn deadline_ns(&self) -> u64 {
         self.deadline_ns
+    }
+
+    fn has_canceller(&self) -> bool {
+        self.has_canceller
     }
 }
 

@@ -122,6 +122,9 @@ pub(crate) trait CancelSource: Send + Sync {
 
     /// When it is done at the latest, `NEVER` if it may never be.
     fn deadline_ns(&self) -> u64;
+
+    /// Whether it may be done before that.
+    fn has_canceller(&self) -> bool;
 }
 
 impl CancelScope {
@@ -240,6 +243,13 @@ impl ScopeChain {
 
     pub(crate) fn as_raw(self) -> *const () {
         self.0.cast()
+    }
+
+    /// Whether anything but a deadline may end the waits.
+    pub(crate) fn has_canceller(self) -> bool {
+        // SAFETY: the context stays in place while its scope is entered.
+        self.sources()
+            .any(|source| unsafe { &*source }.has_canceller())
     }
 
     /// The contexts of all scopes, innermost first. Valid as long as the chain.

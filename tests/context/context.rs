@@ -1,4 +1,5 @@
 //! Contexts: what they end, what they leave alone, and that nothing is lost.
+#![allow(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
 use std::error::Error as _;
@@ -12,7 +13,7 @@ use windlass::context::{self, Canceller, Context, Error, shield};
 use windlass::net::TcpListener;
 use windlass::task::{self, Cancelled, JoinHandle};
 use windlass::time::{Duration, Instant};
-use windlass::{blocking, sleep, spawn, yield_now};
+use windlass::{blocking, channel, sleep, spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MOMENT: Duration = Duration::from_millis(2);
@@ -665,6 +666,46 @@ fn what_is_spawned_inherits_nothing() {
     });
 }
 
+/// How often the calling thread has slept so far.
+fn n_sleeps() -> i64 {
+    // SAFETY: all zeros are a valid value, which the call fills in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+        usage
+    };
+    usage.ru_nvcsw
+}
+
+#[test]
+fn a_thread_sleeps_until_the_deadline_of_its_contexts() {
+    let _guard = hang_guard();
+    const WAIT: Duration = Duration::from_millis(200);
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let (_sender, receiver) = channel::bounded::<u32>(1);
+    let busy = windlass::sync::Mutex::new(());
+    let _kept = busy.lock().unwrap();
+    let waits: [(&str, &dyn Fn()); 4] = [
+        ("poll", &|| {
+            assert!(windlass::io::wait_readable(&reader).is_err());
+        }),
+        ("channel", &|| assert!(receiver.recv().is_err())),
+        ("lock", &|| {
+            assert!(busy.lock_context(&Context::background()).is_err());
+        }),
+        ("sleep", &|| sleep(FOREVER)),
+    ];
+    for (name, wait) in waits {
+        let outer = Context::background().with_timeout(WAIT).with_value(1);
+        let inner = outer.with_timeout(FOREVER);
+        let before = n_sleeps();
+        outer.run(|| inner.run(wait));
+        assert_eq!(outer.err(), Some(Error::DeadlineExceeded));
+        let n = n_sleeps() - before;
+        assert!(n < 20, "{name}: the thread slept {n} times in {WAIT:?}");
+    }
+}
+
 #[test]
 fn contexts_work_on_plain_threads() {
     let _guard = hang_guard();
@@ -848,6 +889,7 @@ crate::inside::tests! {
     a_shield_lets_waits_be,
     a_cancel_does_not_reach_into_a_shield / 2,
     what_is_spawned_inherits_nothing,
+    a_thread_sleeps_until_the_deadline_of_its_contexts: "it counts what a thread does",
     contexts_work_on_plain_threads: "it uses threads",
     wait_waits_for_the_context,
     the_end_of_a_run_ends_what_waits_in_a_context: "it ends a run of its own",

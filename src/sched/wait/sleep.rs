@@ -51,7 +51,7 @@ fn ends_early(chain: ScopeChain, deadline_ns: u64) -> bool {
 /// a goroutine's run, neither of which wakes it. `NEVER` if there is nothing to look for.
 pub(crate) fn look_up_ns(chain: ScopeChain) -> u64 {
     match current::g() {
-        _ if chain.sources().next().is_some() => ladder::LATE_NS,
+        _ if chain.has_canceller() => ladder::LATE_NS,
         Some(_) => 50 * ladder::LATE_NS,
         None => NEVER,
     }
