@@ -12,7 +12,6 @@ use windlass_ground::run_on_node;
 use windlass_ground::stack::{self, Stack, StackPool};
 use windlass_ground::std_traits::debug_fields;
 use windlass_ground::usable_cpus::{UsableCpus, Wanted};
-use windlass_topology::placement::PlannedP;
 use windlass_topology::{Level, Plan, Source, Topology};
 
 use crate::config::{Config, MAX_PROCESSORS, NumaPolicy};
@@ -34,7 +33,6 @@ use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
 use crate::netpoll::choose::{self, Choice};
-use crate::netpoll::poller::Poller;
 use crate::sched::monitor::stack_overflow;
 use crate::sched::numa::remote_peers::RemotePeers;
 use crate::sched::proc::{run, spare, threads as threads_of_ms};
@@ -614,8 +612,12 @@ fn make_sched(config: Config, place: UsableCpus, max: usize) -> io::Result<Arc<S
             n_live: AtomicUsize::new(0),
         };
         let first = planned.ps[0];
-        let make =
-            |&idx: &usize| make_p(&plan, &plan.ps[idx], idx - first, memory, pollers.poller());
+        let make = |&idx: &usize| {
+            let planned = &plan.ps[idx];
+            let levels = planned.levels.iter().map(|l| steal_level(&plan, l));
+            let poller = pollers.poller();
+            P::new(planned, idx - first, levels.collect(), memory, poller)
+        };
         // Use only a CPU that the process may run on.
         let mut cpus = planned.ps.iter().map(|&idx| plan.ps[idx].cpu);
         let ours = cpus.find(|&cpu| topology.pu(cpu).is_some_and(|pu| pu.allowed));
@@ -626,28 +628,6 @@ fn make_sched(config: Config, place: UsableCpus, max: usize) -> io::Result<Arc<S
     }
     let membarrier = threads::membarrier_register().is_ok();
     Ok(Sched::new(config, pin, nodes, ps, place, membarrier))
-}
-
-fn make_p(
-    plan: &Plan,
-    planned: &PlannedP,
-    at_in_node: usize,
-    memory: Option<u32>,
-    poller: Poller,
-) -> P {
-    P::new(
-        planned.index,
-        planned.cpu,
-        planned.node,
-        at_in_node,
-        planned
-            .levels
-            .iter()
-            .map(|l| steal_level(plan, l))
-            .collect(),
-        memory,
-        poller,
-    )
 }
 
 /// The state with which a node steals from the others.

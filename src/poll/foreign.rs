@@ -14,7 +14,7 @@ use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sched::wait::handoff;
 use crate::sched::wait::park::{self, Caller};
-use crate::sched::wait::points;
+use crate::sched::wait::points::{self, Cancelled};
 use crate::sched::wait::sleep;
 use crate::sys::clock;
 use crate::sys::request::{Buffers, HERE, Request};
@@ -113,11 +113,10 @@ fn wait_for(fd: RawFd, wait: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> R
     // is closed meanwhile, the poll fails or waits for the file that was open: no memory is
     // involved.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    match points::without_unwinding(|| wait(fd)) {
-        Ok(Ok(())) => Ok(true),
-        Ok(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Ok(Err(e)) => Err(errno_of(&e)),
-        Err(points::Cancelled) => Err(libc::ECANCELED),
+    match with_errno(|| wait(fd)) {
+        Ok(()) => Ok(true),
+        Err(libc::EAGAIN) => Ok(false),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -222,12 +221,9 @@ unsafe fn run_in_ring(request: Request, deadline_ns: u64) -> Option<Result<usize
         return None;
     }
     // SAFETY: by this function's contract.
-    let done = points::without_unwinding(|| unsafe { op::run(g, request, deadline_ns) });
-    match done {
-        Ok(Ok(done)) => Some(Ok(done.n)),
-        Ok(Err(e)) if e.raw_os_error().is_some_and(op::is_denial) => None,
-        Ok(Err(e)) => Some(Err(errno_of(&e))),
-        Err(points::Cancelled) => Some(Err(libc::ECANCELED)),
+    match with_errno(|| unsafe { op::run(g, request, deadline_ns) }) {
+        Err(errno) if op::is_denial(errno) => None,
+        done => Some(done.map(|done| done.n)),
     }
 }
 
@@ -248,10 +244,14 @@ pub fn block<T>(f: impl FnOnce() -> T) -> T {
     handoff::blocking_on_thread(f)
 }
 
-fn errno_of(e: &io::Error) -> i32 {
-    e.raw_os_error().unwrap_or(match e.kind() {
-        io::ErrorKind::WouldBlock => libc::EAGAIN,
-        io::ErrorKind::TimedOut => libc::ETIMEDOUT,
-        _ => libc::ECANCELED,
+/// Waits without unwinding. An error is an `errno`.
+fn with_errno<T>(wait: impl FnOnce() -> io::Result<T>) -> Result<T, i32> {
+    let waited = points::without_unwinding(wait).map_err(|_: Cancelled| libc::ECANCELED)?;
+    waited.map_err(|e| {
+        e.raw_os_error().unwrap_or(match e.kind() {
+            io::ErrorKind::WouldBlock => libc::EAGAIN,
+            io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+            _ => libc::ECANCELED,
+        })
     })
 }

@@ -31,7 +31,7 @@ use crate::loom::native::Arc;
 use crate::netpoll::op::Op;
 use crate::sched::types::m::M;
 use crate::sched::wait::current_context;
-use crate::sched::wait::park::{self, Record};
+use crate::sched::wait::park::{self, Commit, Record};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::request::Request;
 
@@ -197,7 +197,7 @@ impl Event for Ready {
 /// A [`Record`], with what fits behind it.
 #[repr(C)]
 struct Head {
-    commit: unsafe fn(NonNull<Record>, GRef, &M) -> bool,
+    commit: Commit,
     why: Why,
     /// Whether the last wait has begun, and its end was not looked at.
     is_begun: bool,

@@ -75,21 +75,6 @@ impl RecvBuf {
     pub fn is_pooled(&self) -> bool {
         matches!(self.memory, Memory::Slot { .. })
     }
-
-    /// Wraps the first `len` bytes of a slot. The value owns the slot from now on.
-    pub(super) fn in_slot(pool: Arc<BufferRing>, slot: u16, len: usize) -> RecvBuf {
-        RecvBuf {
-            memory: Memory::Slot { pool, slot },
-            len,
-        }
-    }
-
-    pub(super) fn empty() -> RecvBuf {
-        RecvBuf {
-            memory: Memory::Heap(Vec::new()),
-            len: 0,
-        }
-    }
 }
 
 impl Deref for RecvBuf {
@@ -183,11 +168,10 @@ impl Fd {
         // SAFETY: the request points at the pool, which `pool` keeps alive until this returns.
         let done = unsafe { op::run_until(g, request, deadline) }?;
         self.set_maybe_readable(left_something(done.flags));
+        let (len, slot) = (done.n, pool::slot_of(done.flags));
         // At the end of the stream the kernel may take no slot.
-        Ok(match pool::slot_of(done.flags) {
-            Some(slot) => RecvBuf::in_slot(pool, slot, done.n),
-            None => RecvBuf::empty(),
-        })
+        let memory = slot.map_or(Memory::Heap(Vec::new()), |slot| Memory::Slot { pool, slot });
+        Ok(RecvBuf { memory, len })
     }
 
     /// Receives into a heap buffer, which is allocated only after bytes have arrived.

@@ -140,21 +140,60 @@ impl Fd {
         let ptr = buf.as_mut_ptr();
         // SAFETY: the buffer is borrowed by the caller until this returns.
         let now = || retry(|| unsafe { socket::recv_now(self.as_fd(), ptr, len, flags) });
+        let request = || recv_request(self.as_fd().as_raw_fd(), ptr, len, flags);
+        // SAFETY: as above.
+        unsafe { self.receive(more_from, now, request) }
+    }
+
+    /// Receives inline or by a request, on a plain thread by system calls.
+    ///
+    /// # Safety
+    ///
+    /// As [`op::run`], for the request that `request` returns.
+    #[inline(always)]
+    unsafe fn receive(
+        &self,
+        more_from: usize,
+        now: impl Fn() -> io::Result<usize>,
+        request: impl FnOnce() -> Request,
+    ) -> io::Result<usize> {
         if self.is_nonblocking() {
             return now();
         }
         let deadline = self.deadline(Direction::Read)?;
-        match park::caller() {
-            Caller::Thread => self.recv_on_thread(deadline, now),
-            Caller::Goroutine(g) => {
-                if let Some(r) = self.recv_inline(more_from, now) {
-                    return r;
-                }
-                let request = recv_request(self.as_fd().as_raw_fd(), ptr, len, flags);
-                // SAFETY: the buffer is borrowed by the caller until this returns.
-                unsafe { self.recv_parked(g, request, more_from, deadline) }
-            }
+        let g = match park::caller() {
+            Caller::Thread => return self.recv_on_thread(deadline, now),
+            Caller::Goroutine(g) => g,
+        };
+        if let Some(r) = self.recv_inline(more_from, now) {
+            return r;
         }
+        // SAFETY: by this function's contract.
+        unsafe { self.recv_parked(g, request(), more_from, deadline) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`op::run`].
+    unsafe fn recv_parked(
+        &self,
+        g: GRef,
+        request: Request,
+        more_from: usize,
+        deadline: Deadline<'_>,
+    ) -> io::Result<usize> {
+        // SAFETY: by this function's contract.
+        let done = unsafe { op::run_until(g, request, deadline) }?;
+        let left_more = if more_from == 0 {
+            self.note_waited_packet()
+        } else {
+            self.note_waited();
+            left_something(done.flags)
+        };
+        if left_more {
+            self.set_maybe_readable(true);
+        }
+        Ok(done.n)
     }
 
     /// Attempts to receive, if the socket had more the last time. `None` if there was nothing.
@@ -191,30 +230,6 @@ impl Fd {
         })
     }
 
-    /// # Safety
-    ///
-    /// As [`op::run`].
-    unsafe fn recv_parked(
-        &self,
-        g: GRef,
-        request: Request,
-        more_from: usize,
-        deadline: Deadline<'_>,
-    ) -> io::Result<usize> {
-        // SAFETY: by this function's contract.
-        let done = unsafe { op::run_until(g, request, deadline) }?;
-        let left_more = if more_from == 0 {
-            self.note_waited_packet()
-        } else {
-            self.note_waited();
-            left_something(done.flags)
-        };
-        if left_more {
-            self.set_maybe_readable(true);
-        }
-        Ok(done.n)
-    }
-
     /// Reads from a stream into several buffers.
     pub(crate) fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match bufs.iter_mut().filter(|b| !b.is_empty()).count() {
@@ -245,25 +260,9 @@ impl Fd {
     ) -> io::Result<usize> {
         // SAFETY: by this function's contract.
         let now = || retry(|| unsafe { socket::recvmsg_now(self.as_fd(), msg, flags) });
-        if self.is_nonblocking() {
-            return now();
-        }
-        let deadline = self.deadline(Direction::Read)?;
-        match park::caller() {
-            Caller::Thread => self.recv_on_thread(deadline, now),
-            Caller::Goroutine(g) => {
-                if let Some(r) = self.recv_inline(more_from, now) {
-                    return r;
-                }
-                let request = Request::RecvMsg {
-                    fd: self.as_fd().as_raw_fd(),
-                    msg,
-                    flags,
-                };
-                // SAFETY: by this function's contract.
-                unsafe { self.recv_parked(g, request, more_from, deadline) }
-            }
-        }
+        let fd = self.as_fd().as_raw_fd();
+        // SAFETY: by this function's contract.
+        unsafe { self.receive(more_from, now, || Request::RecvMsg { fd, msg, flags }) }
     }
 
     /// Receives a packet, possibly empty, and the address of its sender.

@@ -8,6 +8,7 @@ use std::cell::Cell;
 
 use windlass_ground::padded::Padded;
 use windlass_ground::random::Random;
+use windlass_topology::placement::PlannedP;
 
 use super::caches::Caches;
 use super::counters::{RetakeCounts, Stats};
@@ -213,19 +214,18 @@ impl P {
     }
 
     pub(crate) fn new(
-        idx: usize,
-        cpu: usize,
-        node_idx: usize,
+        planned: &PlannedP,
         at_in_node: usize,
         levels: Vec<StealLevel>,
         memory: Option<u32>,
         poller: Poller,
     ) -> P {
+        let idx = planned.index;
         P {
             idx,
-            own_cpu: cpu,
-            cpu: AtomicUsize::new(cpu),
-            node_idx,
+            own_cpu: planned.cpu,
+            cpu: AtomicUsize::new(planned.cpu),
+            node_idx: planned.node,
             at_in_node,
             levels: Levels::new(levels),
             runq: Padded(RunQueue::new()),

@@ -76,9 +76,6 @@ const BEAT: u64 = ladder::GRACE_NS / ladder::TICK_NS;
 #[inline(always)]
 pub(crate) fn is_due(m: &Carrier) -> bool {
     const _: () = assert!(HAS_P == 0);
-    if bubble::is_inside() {
-        return true;
-    }
     race::enter_runtime();
     let looks = m.fork_looks.get().wrapping_sub(1);
     m.fork_looks.set(looks);
@@ -108,11 +105,11 @@ pub(crate) fn beat() {
         return;
     };
     let m = section.m();
-    m.fork_looks.set(LOOK_EVERY);
-    let (sched, p) = (m.sched(), m.p());
     if bubble::is_inside() {
         return beat_by_lot(m);
     }
+    m.fork_looks.set(LOOK_EVERY);
+    let (sched, p) = (m.sched(), m.p());
     let is_wanted = p.runq.is_ring_empty()
         && (sched.idle_nodes.any() || sched.node_of(p).idle.n_spinning() != 0);
     if !is_wanted {
@@ -131,8 +128,9 @@ pub(crate) fn beat() {
     }
 }
 
-/// As [`beat`], in a simulation: promotes the oldest fork or not, as the seed says.
+/// As [`beat`], in a simulation: promotes the oldest fork or not, as the seed says. The next call is due, too.
 fn beat_by_lot(m: &M) {
+    m.fork_looks.set(0);
     if choice::unusual(2) == 1
         // SAFETY: as in `beat`.
         && let (Some(list), Some(g)) = (unsafe { m.forks.get().as_ref() }, m.curg.get())
@@ -184,11 +182,8 @@ pub(crate) fn new_list() -> Option<ForkList> {
 fn lowest_sp(span: &Range<usize>) -> usize {
     /// The rest of a stack, for code that makes no more calls of `join`: a quarter, or this.
     const LEFT: usize = 64 * 1024;
-    let mut room = span.end - span.start;
-    if bubble::is_inside() {
-        // The colour of a stack (`g::stack`) depends on earlier runs, and is less than a page.
-        room &= !(mmap::page_bytes() - 1);
-    }
+    // The colour of a stack (`g::stack`) depends on earlier runs, and is less than a page.
+    let room = (span.end - span.start) & !(mmap::page_bytes() - 1);
     let left = (room / 4).min(LEFT);
     span.end - room + left
 }

@@ -289,11 +289,8 @@ fn begin_blocking(section: Section<'_>) {
     let m = section.m();
     let p = m.p();
     let sched = m.sched();
-    m.curg
-        .get()
-        .expect("only a goroutine's code enters")
-        .status
-        .set_blocked();
+    let g = m.curg.get().expect("only a goroutine's code enters");
+    g.status.set_blocked();
     let tell_sysmon = sched.sysmon.slow.load(Ordering::Relaxed) && p.has_work();
     if p.observes_sections() {
         accounting::begin_section(m);
@@ -314,7 +311,7 @@ fn leave_blocking(stays: bool) {
     // No switch can have happened in the section, so this is the M that began it.
     let m = current::inside().expect("a goroutine runs on an M");
     mark_inside(m);
-    let p = m.p();
+    let (p, g) = (m.p(), m.curg.get().expect("a goroutine's code left"));
     chaos::pause(Point::Blocking);
     if p.syscall
         .compare_exchange(m.id(), 0, Ordering::AcqRel, Ordering::Acquire)
@@ -326,20 +323,12 @@ fn leave_blocking(stays: bool) {
         if p.observes_sections() {
             accounting::end_section(m);
         }
-        m.curg
-            .get()
-            .expect("a goroutine's code left")
-            .status
-            .set_running();
+        g.status.set_running();
         return mark_outside(m);
     }
     m.access.store(RETAKEN, Ordering::Relaxed);
     accounting::resume(m);
-    m.curg
-        .get()
-        .expect("a goroutine's code left")
-        .status
-        .set_running();
+    g.status.set_running();
     if stays || std::thread::panicking() {
         // No switch while unwinding: the next call into the scheduler afterwards moves the
         // goroutine.

@@ -92,9 +92,11 @@ pub(crate) struct Record {
     ///
     /// The record is the one that holds this function, and was left by the goroutine, which has switched out of
     /// the M.
-    pub(crate) commit: unsafe fn(NonNull<Record>, GRef, &M) -> bool,
+    pub(crate) commit: Commit,
     pub(crate) why: Why,
 }
+
+pub(crate) type Commit = unsafe fn(NonNull<Record>, GRef, &M) -> bool;
 
 /// The wait for a waker of the goroutine to give the poll token.
 pub(crate) static POLLED: Record = Record {
@@ -125,14 +127,7 @@ pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
     why: impl Into<Why>,
     commit: F,
 ) {
-    let record = CommitCall {
-        head: Record {
-            commit: commit_typed::<F>,
-            why: why.into(),
-        },
-        f: ManuallyDrop::new(commit),
-    };
-    section.switch_out(Switch::park(NonNull::from(&record)));
+    leave_record(section, commit_typed::<F>, why.into(), commit);
 }
 
 /// As [`park_in`], for a commit that reads the goroutine's stack while a waker may find the wait
@@ -143,12 +138,14 @@ fn park_held<F: FnOnce(GRef, WaitId, &M) -> bool>(
     why: impl Into<Why>,
     commit: F,
 ) {
+    leave_record(section, commit_held::<F>, why.into(), commit);
+}
+
+#[inline(always)]
+fn leave_record<F>(section: Section<'_>, commit: Commit, why: Why, f: F) {
     let record = CommitCall {
-        head: Record {
-            commit: commit_held::<F>,
-            why: why.into(),
-        },
-        f: ManuallyDrop::new(commit),
+        head: Record { commit, why },
+        f: ManuallyDrop::new(f),
     };
     section.switch_out(Switch::park(NonNull::from(&record)));
 }
