@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 #[path = "tidy/dependencies.rs"]
 mod dependencies;
@@ -207,8 +208,9 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The Rust files below some folders.
-fn sources(folders: &[&str]) -> Vec<Source> {
+/// The Rust files below some folders. Each is read once.
+fn sources(folders: &[&str]) -> Vec<&'static Source> {
+    static ALL: Mutex<BTreeMap<PathBuf, &'static Source>> = Mutex::new(BTreeMap::new());
     let mut paths = Vec::new();
     folders
         .iter()
@@ -216,21 +218,18 @@ fn sources(folders: &[&str]) -> Vec<Source> {
     paths.retain(|path| path.extension().is_some_and(|e| e == "rs"));
     paths.sort();
     assert!(!paths.is_empty());
-    paths
-        .into_iter()
-        .map(|path| {
-            let text = std::fs::read_to_string(&path).unwrap();
-            let code = code_of(&text);
-            assert_eq!(text.lines().count(), code.lines().count());
-            let path = path
-                .strip_prefix(root())
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned();
-            Source { path, text, code }
-        })
-        .collect()
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let source = |path: PathBuf| *all.entry(path).or_insert_with_key(|path| read(path));
+    paths.into_iter().map(source).collect()
+}
+
+fn read(path: &Path) -> &'static Source {
+    let text = std::fs::read_to_string(path).unwrap();
+    let code = code_of(&text);
+    assert_eq!(text.lines().count(), code.lines().count());
+    let path = path.strip_prefix(root()).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    Box::leak(Box::new(Source { path, text, code }))
 }
 
 fn is_test(path: &str) -> bool {
@@ -584,7 +583,7 @@ fn modules_import_in_order() {
 }
 
 /// Files whose code has `word` must be listed, and these must have it.
-fn check_door(sources: &[Source], word: &str, listed: &[&str]) -> Vec<String> {
+fn check_door(sources: &[&Source], word: &str, listed: &[&str]) -> Vec<String> {
     let names: BTreeSet<&str> = sources
         .iter()
         .filter(|source| {
@@ -725,7 +724,11 @@ fn unsafe_code_is_allowed_only_where_it_is() {
         let has_unsafe = source.code.replace("unsafe_", "").contains("unsafe");
         source.code.contains("allow(unsafe_code)") && !has_unsafe
     });
-    report(&sources.map(|source| source.path).collect::<Vec<_>>());
+    report(
+        &sources
+            .map(|source| source.path.clone())
+            .collect::<Vec<_>>(),
+    );
 }
 
 #[test]
@@ -944,7 +947,7 @@ fn the_pages_name_what_exists() {
         })
         .collect();
     let sources = sources(LIBRARIES);
-    let ours = defined(sources.iter());
+    let ours = defined(sources.iter().copied());
     let mut faults = Vec::new();
     let mut n_checked = 0;
     for (page, text) in pages() {
@@ -1021,7 +1024,7 @@ fn the_mechanisms_name_items_of_their_files() {
             continue;
         }
         n_items += 1;
-        let of = sources.iter().filter(|s| s.path == file);
+        let of = sources.iter().copied().filter(|s| s.path == file);
         if !defined(of).contains(name) {
             faults.push(format!(
                 "docs/MECHANISMS.md names {name} in {file}, which does not define it"

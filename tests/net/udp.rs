@@ -480,7 +480,8 @@ fn packets_that_are_there_are_received_without_the_ring() {
             }
             let submitted = n_submitted() - before;
             if has_rings() && !is_chaotic() {
-                assert!(submitted <= 1, "{submitted} of {n} packets");
+                // The first one; again as a poll, if rings may not receive.
+                assert!(submitted <= 2, "{submitted} of {n} packets");
             }
         };
         let (a, b) = pair();

@@ -19,12 +19,23 @@ pub(crate) struct Load {
     /// The bytes that went out and those that came back: the same in the end.
     begun: Arc<AtomicU64>,
     ended: Arc<AtomicU64>,
+    pause: Option<Duration>,
 }
 
 impl Load {
     /// Begins with `n` goroutines of each kind: they compute, sleep, spawn, block, send and receive.
     pub(crate) fn begin(n: u64) -> Load {
+        Load::begin_with(n, None)
+    }
+
+    /// As [`begin`](Load::begin), but each pauses for a moment between its rounds: for tests that wait for long.
+    pub(crate) fn begin_light(n: u64) -> Load {
+        Load::begin_with(n, Some(Duration::from_millis(1)))
+    }
+
+    fn begin_with(n: u64, pause: Option<Duration>) -> Load {
         let mut load = Load {
+            pause,
             stop: Arc::default(),
             all: Vec::new(),
             begun: Arc::default(),
@@ -48,12 +59,13 @@ impl Load {
     /// Does `one` again and again.
     fn repeat(&mut self, mut one: impl FnMut() + Send + 'static) {
         let (stop, begun, ended) = (self.stop.clone(), self.begun.clone(), self.ended.clone());
+        let pause = self.pause;
         self.all.push(spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 begun.fetch_add(1, Ordering::Relaxed);
                 one();
                 ended.fetch_add(1, Ordering::Relaxed);
-                yield_now();
+                pause.map_or_else(yield_now, sleep);
             }
         }));
     }

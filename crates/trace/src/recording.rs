@@ -83,3 +83,19 @@ impl Recording {
         self.goroutines.take()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_entries_are_kept() {
+        let recording = Recording::default();
+        let n = MOST_ENTRIES as u64 + 3;
+        (0..n).for_each(|g| recording.add_place(g, String::new()));
+        let (entries, n_lost) = recording.take_entries();
+        let first = |entry: &Entry| matches!(entry, Entry::Place { g: 3, .. });
+        assert_eq!((entries.len(), n_lost), (MOST_ENTRIES, 3));
+        assert!(entries.front().is_some_and(first));
+    }
+}
