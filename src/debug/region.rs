@@ -36,7 +36,7 @@ fn position_of(name: &'static str) -> u32 {
     position
 }
 
-/// The name at a position that an event has.
+/// The name of the region whose position an event has.
 pub(crate) fn name_at(position: u32) -> &'static str {
     let name = names().list.get(position as usize).copied();
     name.unwrap_or("(unknown)")

@@ -34,12 +34,12 @@ pub struct WaitProfile {
 pub struct WaitSample {
     /// The reason, in the words of [`Goroutine::wait_reason`](super::Goroutine::wait_reason).
     pub reason: &'static str,
-    /// The name of the goroutines.
+    /// The name of the goroutines that waited, if they have one.
     pub name: Option<String>,
-    /// Their label.
+    /// The label of these goroutines, if they have one.
     pub label: Option<String>,
-    /// Their stack, the innermost call first: from windlass's function that waits down to that which they were
-    /// spawned with. None, if they went on while it was to be copied.
+    /// The stack of these goroutines, the innermost call first: from windlass's function that waits down to that
+    /// which they were spawned with. None, if they went on while it was to be copied.
     pub stack: Vec<Frame>,
     /// How many waiting goroutines the looks have found there.
     pub count: u64,

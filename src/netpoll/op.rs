@@ -205,13 +205,13 @@ impl Op {
             .expect("it is set before the operation is queued")
     }
 
-    /// Records the readiness event at which its receive was queued, in place of the receive.
+    /// Records the event after which the receive of this operation was queued, in place of that receive.
     pub(super) fn set_seen(&self, seen: SeenEvents) {
         self.subject.set(seen.as_raw());
         self.subject_is.set(Subject::Seen);
     }
 
-    /// The readiness event at which its receive was queued, if it was.
+    /// The event that showed the descriptor ready, if the receive of this operation was queued after one.
     pub(crate) fn seen(&self) -> Option<SeenEvents> {
         let is_seen = self.subject_is.get() == Subject::Seen;
         is_seen

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::bubble::net::dice::MILLION;
 use crate::bubble::net::links::Quality;
 
-/// A probability in millionths.
+/// Converts a probability to millionths.
 ///
 /// # Panics
 ///

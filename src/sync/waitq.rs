@@ -572,7 +572,7 @@ impl Dequeued {
         unsafe { self.node.as_ref() }.slot.get()
     }
 
-    /// Replaces the tag that the waiter receives: a result instead of the node's tag.
+    /// Gives the waiter a result, in place of the tag of the node that was chosen.
     #[inline]
     pub(crate) fn report(&self, tag: usize) {
         // SAFETY: as for the node.

@@ -222,7 +222,7 @@ impl<T> JoinSet<T> {
         Ok(self.add(number, handle))
     }
 
-    /// The number of the next goroutine, and its closure.
+    /// Numbers the next goroutine, and returns the closure that it is to run: `f`, and then the report of its end.
     fn reporting<F>(&mut self, f: F) -> (u64, impl FnOnce() -> T + use<F, T>)
     where
         F: FnOnce() -> T,
