@@ -492,7 +492,7 @@ const WRITES: &[Case] = &[
     }),
     ("write: a Unix stream's timeout, with a slow reader", || {
         let s = unix(SOCK_STREAM);
-        timeout(s.a, SO_SNDTIMEO, 400);
+        timeout(s.a, SO_SNDTIMEO, 1000);
         let size = 16 * 4096;
         set(s.a, libc::SOL_SOCKET, libc::SO_SNDBUF, &4096);
         let b = s.b;
@@ -500,7 +500,7 @@ const WRITES: &[Case] = &[
         let _later = soon(move || {
             let mut left = size;
             for _ in 0..200 {
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(40));
                 let got = recv(b, left.min(2048), MSG_DONTWAIT);
                 left -= got
                     .split(' ')

@@ -644,12 +644,16 @@ pub(crate) fn fill(fd: RawFd) -> usize {
     unsafe {
         let mode = libc::fcntl(fd, libc::F_GETFL);
         libc::fcntl(fd, libc::F_SETFL, mode | libc::O_NONBLOCK);
+        // The kernel may still move bytes to the other end, which makes room here again.
+        let mut was_full = false;
         loop {
             let n = libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len());
-            if n < 0 {
-                break;
+            match n {
+                ..0 if was_full => break,
+                ..0 => thread::sleep(Duration::from_millis(10)),
+                _ => sum += n as usize,
             }
-            sum += n as usize;
+            was_full = n < 0;
         }
         libc::fcntl(fd, libc::F_SETFL, mode);
     }
