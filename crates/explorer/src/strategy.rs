@@ -195,8 +195,14 @@ impl Strategy for Pct {
     }
 }
 
-fn threads(mask: u64) -> impl Iterator<Item = usize> {
-    (0..64).filter(move |t| mask >> t & 1 != 0)
+fn threads(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let first = mask.trailing_zeros() as usize;
+        (mask != 0).then(|| {
+            mask &= mask - 1;
+            first
+        })
+    })
 }
 
 /// Switches to any thread, at each point with a probability drawn once.
