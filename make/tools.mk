@@ -18,10 +18,11 @@ orders: setup ## which model notices a weaker order of an atomic access (ORDERS=
 	tests/orders/run.sh $(ORDERS)
 
 # The whole runtime, with real threads of which one runs at a time: docs/VERIFICATION.md. Long searches are optimised a
-# little, with the assertions; short ones would be compiled for longer than they run.
+# little, with the assertions; in short ones the explorer alone is: the rest would be compiled for longer than it runs.
 explore explore-short scale-check: export CARGO_INCREMENTAL = 0
 explore: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
-run_explorer = RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-explore --target-dir $(TARGET_DIR)/explore -- $(1)
+explored = --target-dir $(TARGET_DIR)/explore --config 'profile.dev.package.windlass-world.opt-level=0'
+run_explorer = RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-explore $(explored) -- $(1)
 EXPLORE ?= --seconds 60
 explore: setup ## the runtime's threads in orders that seeds draw (EXPLORE="--seconds 300 hogs" chooses)
 	$(call run_explorer,$(EXPLORE))
@@ -44,7 +45,7 @@ scale-known: setup ## do results of others come out on a simulated machine?
 
 # With the library that the explorer uses, so that it is built once: the record has what its assertions read.
 scale-check: setup ## short runs on simulated machines: is a line written by more CPUs than on record? (SCALE=--update records)
-	RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-scale --target-dir $(TARGET_DIR)/explore -- --check $(SCALE)
+	RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-scale $(explored) -- --check $(SCALE)
 
 # An hour or two, if all are run. All are in one build for each kind of checker.
 mutants: setup ## which checker finds each small fault that is put in (MUTANTS="runq waitq" chooses)
