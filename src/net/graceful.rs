@@ -899,8 +899,8 @@ struct Requests<C, S, H> {
     wait: Pin<Box<OffStackWait<Ready>>>,
     stream: C,
     state: S,
-    /// Whether it has waited for a request after the stop.
-    is_in_grace: bool,
+    /// When it has waited for requests long enough after the stop.
+    grace_ends_ns: Option<u64>,
     /// Dropped last: when the server has ended, its connections are closed.
     connected: Connected<Service<C, H>>,
 }
@@ -913,7 +913,7 @@ impl<C: AsFd, S, H> Requests<C, S, H> {
             wait: OffStackWait::new(Ready::new(&stream, libc::POLLIN), deadline_ns, open),
             stream,
             state,
-            is_in_grace: false,
+            grace_ends_ns: None,
             connected: Connected::new(service),
         }
     }
@@ -937,14 +937,13 @@ impl<C: AsFd, S, H> Requests<C, S, H> {
     /// has not stopped.
     fn begin_grace(&mut self) -> bool {
         let shared = self.connected.0.shared();
-        if self.is_in_grace || !shared.open.0.is_done() {
+        if self.grace_ends_ns.is_some() || !shared.open.0.is_done() {
             return false;
         }
-        self.is_in_grace = true;
+        let ends_ns = clock::deadline_ns(shared.grace);
+        self.grace_ends_ns = Some(ends_ns);
         self.wait.as_mut().set_source(shared.work.0.source());
-        self.wait
-            .as_mut()
-            .set_deadline(clock::deadline_ns(shared.grace));
+        self.wait.as_mut().set_deadline(ends_ns);
         true
     }
 }
@@ -967,9 +966,14 @@ where
             let Ok(Next::Request) = wait.run(|| service.handle(stream, state)) else {
                 break;
             };
-            if !this.is_in_grace {
-                let deadline_ns = clock::deadline_ns(service.patience);
-                this.wait.as_mut().set_deadline(deadline_ns);
+            match this.grace_ends_ns {
+                // The wait does not look at its deadline if the next request is always there.
+                Some(ends_ns) if ends_ns <= clock::now_ns() => break,
+                Some(_) => {}
+                None => {
+                    let deadline_ns = clock::deadline_ns(this.connected.0.patience);
+                    this.wait.as_mut().set_deadline(deadline_ns);
+                }
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use std::result::Result;
 use windlass_ground::std_traits::debug_fields;
 
 use super::goroutine::{Builder, Cancelled};
+use super::join::drop_contained;
 use crate::context::{CancelRef, Context, shield};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::wait::{park, points, spawn};
@@ -341,9 +342,7 @@ impl<E> Group<E> {
                 return error.map_or(Ok(()), Err);
             }
             // Before the panic goes on: a destructor that panics then would end the process.
-            if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(error))) {
-                spawn::drop_payload(another);
-            }
+            drop_contained(error);
             resume_unwind(payload);
         }
         error.map_or(Ok(()), Err)

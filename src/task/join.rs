@@ -226,8 +226,8 @@ fn drop_outcome<T>(outcome: Result<T>) {
 }
 
 /// Drops `value`; a panic of its destructor goes no further, because the caller unwinds with
-/// another one.
-fn drop_contained<T>(value: T) {
+/// another one, or goes on.
+pub(super) fn drop_contained<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         make::drop_payload(payload);
     }

@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::result::Result;
 use std::time::Duration;
 
-use super::goroutine::{Cancelled, sleep};
+use super::goroutine::{Cancelled, sleep, yield_now};
+use super::join::drop_contained;
 use crate::context;
 use crate::sys::clock;
 
@@ -91,7 +92,7 @@ impl Supervisor {
         }
     }
 
-    /// Sets the first and the longest pause before a restart. Zero is no pause.
+    /// Sets the first and the longest pause before a restart. Zero is no pause: others run first, if they can.
     ///
     /// # Panics
     ///
@@ -129,7 +130,7 @@ impl Supervisor {
     /// # Errors
     ///
     /// The last failure of `f`, if the [limit](Supervisor::limit) is reached or the context of the caller is done. Earlier
-    /// failures are dropped; the panic hook has printed those that were panics.
+    /// failures are dropped, whatever their destructors do; the panic hook has printed those that were panics.
     ///
     /// # Panics
     ///
@@ -155,11 +156,17 @@ impl Supervisor {
                 return Err(failure);
             }
             let next = self.pause_after(pause, Duration::from_nanos(now_ns - begun_ns));
-            sleep(next);
+            match next.is_zero() {
+                // Work that never waits must not keep its run from ending.
+                true => yield_now(),
+                false => sleep(next),
+            }
             if context::check().is_err() {
                 return Err(failure);
             }
             pause = Some(next);
+            // The destructor is the program's code.
+            drop_contained(failure);
         }
     }
 

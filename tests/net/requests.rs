@@ -226,6 +226,24 @@ fn a_stop_ends_idle_connections_after_the_grace() {
     });
 }
 
+/// A connection that always has bytes of a next request does not hold the stop.
+#[test]
+fn a_stop_ends_busy_connections_after_the_grace() {
+    run(2, || {
+        let n = Arc::new(AtomicUsize::new(0));
+        let calls = Arc::clone(&n);
+        let leaves_them = move |_: &TcpStream, _: &mut ()| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Ok(Next::Request)
+        };
+        let server = start(Graceful::with_grace(MOMENT), FOREVER, (), leaves_them);
+        let mut client = server.connect();
+        client.write_all(&[7]).unwrap();
+        wait_until(|| n.load(Ordering::Relaxed) > 2);
+        server.shut_down();
+    });
+}
+
 /// Work goes on through the stop; only the deadline of a shutdown ends it.
 #[test]
 fn work_in_flight_is_finished_or_cut_off_at_the_deadline() {
@@ -379,6 +397,7 @@ crate::inside::tests! {
     the_end_of_one_connection_concerns_no_other: "a panic fails a simulation",
     requests_on_their_way_are_answered,
     a_stop_ends_idle_connections_after_the_grace,
+    a_stop_ends_busy_connections_after_the_grace: "virtual time stands still while it works",
     work_in_flight_is_finished_or_cut_off_at_the_deadline,
     a_stop_ends_no_wait_of_a_request: "it looks at goroutines that wait",
     idle_connections_end_after_the_patience,

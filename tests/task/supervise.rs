@@ -58,6 +58,29 @@ fn the_limit_ends_it_with_the_last_failure() {
     });
 }
 
+/// Failures that are followed by a restart are dropped, and their destructors may panic, too.
+#[test]
+fn failures_whose_drop_panics_are_followed_by_a_restart() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("a panic of the test");
+        }
+    }
+    util::run(2, || {
+        let mut n = 0;
+        let result = Supervisor::new().backoff(Duration::ZERO, MS).run(|| {
+            n += 1;
+            match n {
+                1 => Err(Panics),
+                2 => std::panic::panic_any(Panics),
+                _ => Ok(n),
+            }
+        });
+        assert!(matches!(result, Ok(3)));
+    });
+}
+
 #[test]
 #[should_panic(expected = "the first pause is longer than the longest")]
 fn pauses_that_shrink_are_refused() {
@@ -104,6 +127,28 @@ fn the_end_of_the_run_is_no_failure() {
         util::wait_until(|| runs.load(Ordering::SeqCst) == 1);
     });
     assert_eq!(n.load(Ordering::SeqCst), 1);
+}
+
+/// Without a pause and without a wait there is nothing else at which it could unwind.
+#[test]
+fn work_that_never_waits_ends_with_the_run() {
+    for fails in [
+        || Err::<(), _>("no"),
+        || std::panic::resume_unwind(Box::new("no")),
+    ] {
+        util::run(1, move || {
+            let supervisor = Supervisor::new().backoff(Duration::ZERO, Duration::ZERO);
+            let n = Arc::new(AtomicUsize::new(0));
+            let runs = Arc::clone(&n);
+            drop(spawn(move || {
+                supervisor.run(|| {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    fails()
+                })
+            }));
+            util::wait_until(|| n.load(Ordering::SeqCst) > 2);
+        });
+    }
 }
 
 /// In a process of its own, as the counter is the process's.

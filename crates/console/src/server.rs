@@ -54,9 +54,46 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct State {
     is_over: bool,
-    /// The open connections, to end them.
-    open: HashMap<usize, Stream>,
+    open: Connections,
+}
+
+/// The open connections, to end them.
+#[derive(Debug, Default)]
+struct Connections {
+    open: HashMap<usize, Open>,
     next: usize,
+}
+
+#[derive(Debug)]
+struct Open {
+    stream: Stream,
+    /// Since when it has no request that is being answered.
+    idle: Option<Instant>,
+}
+
+impl Connections {
+    /// Lists a connection. If there is no room, that which has had no request for longest is ended: anybody may
+    /// connect and be silent, and the console is there when it is needed.
+    fn add(&mut self, stream: Stream) -> Option<usize> {
+        if self.open.len() >= CONNECTIONS {
+            let idle = self.open.iter().filter_map(|(id, o)| Some((o.idle?, *id)));
+            let (_, id) = idle.min()?;
+            let left = self.open.remove(&id)?;
+            left.stream.shutdown(Shutdown::Both);
+        }
+        let id = self.next;
+        self.next += 1;
+        let idle = Some(Instant::now());
+        self.open.insert(id, Open { stream, idle });
+        Some(id)
+    }
+
+    /// A request of it is being answered, or has been.
+    fn set_idle(&mut self, id: usize, is_idle: bool) {
+        if let Some(open) = self.open.get_mut(&id) {
+            open.idle = is_idle.then(Instant::now);
+        }
+    }
 }
 
 impl Shared {
@@ -98,8 +135,8 @@ impl Shared {
         let mut state = self.lock();
         state.is_over = true;
         self.changed.notify_all();
-        for stream in state.open.values() {
-            stream.shutdown(Shutdown::Both);
+        for open in state.open.open.values() {
+            open.stream.shutdown(Shutdown::Both);
         }
     }
 
@@ -107,7 +144,7 @@ impl Shared {
     pub(crate) fn wait_for_connections(&self, time: Duration) {
         let waited = self
             .changed
-            .wait_timeout_while(self.lock(), time, |state| !state.open.is_empty());
+            .wait_timeout_while(self.lock(), time, |state| !state.open.open.is_empty());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -134,15 +171,12 @@ impl Shared {
 
     /// Lists a connection, if there is room.
     fn open(&self, stream: &Stream) -> io::Result<Option<usize>> {
-        let mut state = self.lock();
-        if state.is_over || state.open.len() >= CONNECTIONS {
-            return Ok(None);
-        }
         let copy = stream.try_clone()?;
-        let id = state.next;
-        state.next += 1;
-        state.open.insert(id, copy);
-        Ok(Some(id))
+        let mut state = self.lock();
+        Ok(match state.is_over {
+            true => None,
+            false => state.open.add(copy),
+        })
     }
 }
 
@@ -180,9 +214,15 @@ struct Listed {
     id: usize,
 }
 
+impl Listed {
+    fn set_idle(&self, is_idle: bool) {
+        self.shared.lock().open.set_idle(self.id, is_idle);
+    }
+}
+
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.shared.lock().open.remove(&self.id);
+        self.shared.lock().open.open.remove(&self.id);
         self.shared.changed.notify_all();
     }
 }
@@ -210,7 +250,7 @@ fn begin(shared: &Arc<Shared>, stream: Stream) {
                 shared: Arc::clone(shared),
                 id,
             };
-            let serve = move || serve(&listed.shared, stream);
+            let serve = move || serve(&listed, stream);
             // The closure, and with it the connection, is dropped on failure.
             let _ = thread::Builder::new()
                 .name("windlass-http".to_owned())
@@ -225,11 +265,16 @@ fn begin(shared: &Arc<Shared>, stream: Stream) {
     }
 }
 
-fn serve(shared: &Shared, stream: Stream) {
+fn serve(listed: &Listed, stream: Stream) {
     let mut connection = Connection::new(stream);
     for _ in 0..REQUESTS {
         let goes_on = match connection.request() {
-            Ok(request) => answer(shared, &mut connection, &request),
+            Ok(request) => {
+                listed.set_idle(false);
+                let goes_on = answer(&listed.shared, &mut connection, &request);
+                listed.set_idle(true);
+                goes_on
+            }
             Err(NoRequest::Ended) => return,
             Err(NoRequest::Bad(status)) => {
                 let answer = complaint(status);
@@ -303,5 +348,42 @@ fn linger(mut stream: &Stream) {
             Ok(0) | Err(_) => return,
             Ok(more) => n += more,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Those that are being answered are never ended, and of the others that which is so for longest.
+    #[test]
+    fn a_connection_takes_the_place_of_an_idle_one() {
+        let mut connections = Connections::default();
+        let mut clients = Vec::new();
+        let mut add = |connections: &mut Connections| {
+            let (client, served) = UnixStream::pair().unwrap();
+            client.set_nonblocking(true).unwrap();
+            clients.push(client);
+            connections.add(Stream::Unix(served))
+        };
+        for id in 0..CONNECTIONS {
+            assert_eq!(add(&mut connections), Some(id));
+            connections.set_idle(id, false);
+        }
+        assert_eq!(add(&mut connections), None);
+        connections.set_idle(7, true);
+        connections.set_idle(5, true);
+        assert_eq!(add(&mut connections), Some(CONNECTIONS));
+        assert_eq!(add(&mut connections), Some(CONNECTIONS + 1));
+        connections.set_idle(CONNECTIONS, false);
+        connections.set_idle(CONNECTIONS + 1, false);
+        assert_eq!(add(&mut connections), None);
+        // Nothing keeps what the list has left, and what it has not taken.
+        let is_closed = |mut client: &UnixStream| matches!(client.read(&mut [0]), Ok(0));
+        let closed = (0..clients.len()).filter(|&i| is_closed(&clients[i]));
+        let refused = [CONNECTIONS, clients.len() - 1];
+        assert!(closed.eq([5, 7].into_iter().chain(refused)));
     }
 }

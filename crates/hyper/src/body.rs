@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Buf, Bytes, Frame, Incoming, SizeHint};
 
 use windlass::future::block_on;
 use windlass::sync::{Condvar, Mutex};
@@ -107,7 +107,7 @@ impl fmt::Debug for Body {
 #[derive(Debug)]
 pub(crate) struct Answer {
     kind: AnswerKind,
-    /// Until hyper has taken all of it.
+    /// Until hyper has taken all of it; that which has not been sent is counted by its [`Part`]s.
     exchange: Option<Counted>,
 }
 
@@ -132,6 +132,30 @@ impl Answer {
 impl From<Full<Bytes>> for Answer {
     fn from(whole: Full<Bytes>) -> Answer {
         Answer::new(AnswerKind::Whole(whole))
+    }
+}
+
+/// Bytes of an answer. HTTP/2 takes them ahead of its client, and drops them when the last one has been sent.
+#[derive(Debug)]
+pub(crate) struct Part {
+    bytes: Bytes,
+    exchange: Option<Counted>,
+}
+
+impl Buf for Part {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, n: usize) {
+        self.bytes.advance(n);
+        if let Some(exchange) = &self.exchange {
+            exchange.goes_on();
+        }
     }
 }
 
@@ -182,19 +206,27 @@ impl Work {
 }
 
 impl HttpBody for Answer {
-    type Data = Bytes;
+    type Data = Part;
     type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match &mut self.get_mut().kind {
-            AnswerKind::Whole(whole) => Pin::new(whole)
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
+    ) -> Poll<Option<io::Result<Frame<Part>>>> {
+        let Answer { kind, exchange } = self.get_mut();
+        let part = |bytes| {
+            let exchange = exchange.as_ref().map(Counted::another);
+            Part { bytes, exchange }
+        };
+        match kind {
+            AnswerKind::Whole(whole) => Pin::new(whole).poll_frame(cx).map(|frame| {
+                frame.map(|frame| match frame {
+                    Ok(frame) => Ok(frame.map_data(part)),
+                    Err(never) => match never {},
+                })
+            }),
             AnswerKind::Chunks(taker) => taker.poll(cx).map(|taken| match taken {
-                Taken::Value(chunk) => Some(chunk.map(Frame::data)),
+                Taken::Value(chunk) => Some(chunk.map(|bytes| Frame::data(part(bytes)))),
                 Taken::End => None,
                 Taken::Lost => Some(Err(io::Error::other("the body's producer panicked"))),
             }),
@@ -287,6 +319,7 @@ impl RequestBody {
                 return Err(io::ErrorKind::FileTooLarge.into());
             };
             self.n_left = n_left;
+            self.activity.goes_on();
             if !chunk.is_empty() {
                 return Ok(Some(chunk));
             }

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -23,16 +23,16 @@ use hyper::{Request, Response, StatusCode, Version};
 use windlass::context;
 use windlass::future::block_on;
 use windlass::net::{Graceful, Listener, Member};
-use windlass::sync::Mutex;
 use windlass::time;
 
 use crate::body::{self, Answer, Body, RequestBody, Taken};
-use crate::{Executor, Io, Timer, lock};
+use crate::{Executor, Io, Timer};
 
 /// The bytes with which each connection of HTTP/2 begins.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long a connection of HTTP/1.1 waits for a request after the stop: one that was sent before the client could know.
+/// How long a connection waits for a request after the stop: one that was sent before the client could know. A client of
+/// HTTP/2 may say sooner that it knows.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// How long a connection of HTTP/1.1 that was closed before its request had been read waits for more of it: longer than a
@@ -138,7 +138,8 @@ impl Http {
         self
     }
 
-    /// Sets how long a connection may wait for a request, and how long its client may take nothing of an answer.
+    /// Sets how long a connection may wait for a request, and how long its client may take nothing of an answer. Pings
+    /// and other frames of HTTP/2 that carry nothing of either do not count.
     pub fn idle_timeout(mut self, time: Duration) -> Http {
         self.idle = time;
         self
@@ -152,7 +153,8 @@ impl Http {
 
     /// Accepts connections, and calls `handle` for each request when its body has arrived, until `server` is asked to
     /// stop. After the stop, requests that have begun get their answers, which tell a client of HTTP/1.1 to close the
-    /// connection. An idle connection of HTTP/1.1 is closed when no request has come for 500 ms.
+    /// connection. An idle connection of HTTP/1.1 is closed when no request has come for 500 ms. A client of HTTP/2 has as
+    /// long to say that it knows of the stop: then its requests are refused, and the connection ends with the last answer.
     ///
     /// `handle` runs on the goroutine of the connection, with HTTP/2 on one for the request. A panic in it ends the
     /// connection or the request without an answer. An answer may be a [`Body`] that is made while it is sent; for
@@ -287,18 +289,20 @@ impl Http {
         let context = member.context().clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (handler, stopping) = (Arc::clone(&handler), stopping.clone());
-            let around = Around {
-                http: self,
-                context: context.clone(),
-                activity: Arc::clone(&of_requests),
-                handling: Counted::handler(&of_requests),
-            };
-            let working = Working::new(&of_requests);
-            let exchange = Counted::exchange(&of_requests);
+            let begun = Counted::handler(&of_requests).map(|handling| {
+                let around = Around {
+                    http: self,
+                    context: context.clone(),
+                    activity: Arc::clone(&of_requests),
+                    handling,
+                };
+                let exchange = Counted::exchange(&of_requests);
+                (around, Working::new(&of_requests), exchange)
+            });
             async move {
-                if around.handling.is_none() {
-                    return Err(io::Error::other("the client keeps too many handlers busy"));
-                }
+                let Some((around, working, exchange)) = begun else {
+                    return Err(io::Error::other("the connection takes no more requests"));
+                };
                 let mut response = handler.answer(request, around).await?;
                 response.body_mut().until_sent(exchange);
                 if !is_http2 && stopping.is_done() {
@@ -383,6 +387,13 @@ impl Http {
                     return Poll::Ready(());
                 }
             }
+            if alarms.is_left(activity, now) {
+                // What was put in the queue before the last exchange ended.
+                let is_over = connection.as_mut().poll(cx).is_ready();
+                if is_over || !activity.is_blocked() {
+                    return Poll::Ready(());
+                }
+            }
             if activity.quiet_until(self).is_some_and(|end| end <= now) {
                 // HTTP/2 says so to the client; whatever it still has to send is dropped.
                 finish(connection.as_mut());
@@ -406,8 +417,7 @@ struct Around {
     /// That of the server's connections.
     context: context::Context,
     activity: Arc<Activity>,
-    /// `None` if the connection has too many.
-    handling: Option<Counted>,
+    handling: Counted,
 }
 
 /// The program's function.
@@ -534,6 +544,8 @@ pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Ou
 pub(crate) struct Activity {
     /// Whether a request begins with a head, and the next one after it: HTTP/1.1.
     has_heads: bool,
+    /// A lock that blocks the thread: hyper moves and drops the parts of answers while it holds such locks itself, so
+    /// a goroutine must not park here. None does while it holds this one.
     state: Mutex<State>,
 }
 
@@ -541,15 +553,20 @@ pub(crate) struct Activity {
 struct State {
     /// Requests whose answer is being made.
     n_working: usize,
-    /// Requests whose answer has not been sent.
+    /// Requests whose answer has not been sent, and parts of answers.
     n_exchanges: usize,
     /// Requests whose handler runs, also of those that the client has taken back.
     n_handling: usize,
     /// Whether the client has asked for more than that may be.
     is_flooded: bool,
+    /// Whether no more requests are taken.
+    is_closed: bool,
+    /// Whether the socket has last taken nothing of what was to be sent.
+    is_blocked: bool,
     /// Whether the last request of HTTP/1.1 was not read to its end.
     is_unread: bool,
-    /// When bytes last moved, or an answer was made.
+    /// When something last went on: HTTP/1.1 moved bytes, HTTP/2 such of a body, or a request or answer ended. Other
+    /// frames of HTTP/2 say only that the client is there.
     moved: Instant,
     /// When the first byte of a head of HTTP/1.1 arrived.
     head_began: Option<Instant>,
@@ -564,6 +581,8 @@ impl Activity {
                 n_exchanges: 0,
                 n_handling: 0,
                 is_flooded: false,
+                is_closed: false,
+                is_blocked: false,
                 is_unread: false,
                 moved: Instant::now(),
                 head_began: has_heads.then(Instant::now),
@@ -571,33 +590,58 @@ impl Activity {
         }
     }
 
-    fn moved(&self, is_read: bool) {
-        let mut state = lock(&self.state);
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something was read from the socket.
+    fn read(&self) {
+        if !self.has_heads {
+            return;
+        }
+        let mut state = self.lock();
         state.moved = Instant::now();
         // While an answer is being sent, what comes may be the rest of its request.
-        let awaits_head = self.has_heads && state.n_exchanges == 0;
-        if is_read && awaits_head && state.head_began.is_none() {
+        if state.n_exchanges == 0 && state.head_began.is_none() {
             state.head_began = Some(state.moved);
         }
     }
 
+    /// The socket has taken something, or nothing.
+    fn wrote(&self, is_blocked: bool) {
+        let mut state = self.lock();
+        state.is_blocked = is_blocked;
+        if self.has_heads && !is_blocked {
+            state.moved = Instant::now();
+        }
+    }
+
+    /// Part of a request has been read, or of an answer sent.
+    pub(crate) fn goes_on(&self) {
+        self.lock().moved = Instant::now();
+    }
+
     /// A request is answered although it was not read to its end.
     pub(crate) fn leave_unread(&self) {
-        lock(&self.state).is_unread = true;
+        self.lock().is_unread = true;
     }
 
     fn is_unread(&self) -> bool {
-        lock(&self.state).is_unread
+        self.lock().is_unread
     }
 
     /// Whether the client keeps more handlers busy than it may.
     fn is_flooded(&self) -> bool {
-        lock(&self.state).is_flooded
+        self.lock().is_flooded
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.lock().is_blocked
     }
 
     /// When the connection has been quiet for too long; `None` while it works.
     fn quiet_until(&self, limits: Http) -> Option<Instant> {
-        let state = lock(&self.state);
+        let state = self.lock();
         let end = match state.head_began {
             Some(begun) => begun.checked_add(limits.head),
             None => state.moved.checked_add(limits.idle),
@@ -607,8 +651,15 @@ impl Activity {
 
     /// Whether no request has begun that is not answered.
     fn is_idle(&self) -> bool {
-        let state = lock(&self.state);
+        let state = self.lock();
         state.n_working == 0 && state.head_began.is_none()
+    }
+
+    /// Takes no more requests. Returns whether all answers have been sent.
+    fn close(&self) -> bool {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.n_working == 0 && state.n_exchanges == 0
     }
 }
 
@@ -617,7 +668,7 @@ pub(crate) struct Working(Arc<Activity>);
 
 impl Working {
     pub(crate) fn new(activity: &Arc<Activity>) -> Working {
-        let mut state = lock(&activity.state);
+        let mut state = activity.lock();
         state.n_working += 1;
         state.head_began = None;
         drop(state);
@@ -627,7 +678,7 @@ impl Working {
 
 impl Drop for Working {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.lock();
         state.n_working -= 1;
         state.moved = Instant::now();
     }
@@ -643,14 +694,18 @@ pub(crate) struct Counted {
 impl Counted {
     /// A request whose answer has not been sent.
     fn exchange(activity: &Arc<Activity>) -> Counted {
-        let mut state = lock(&activity.state);
+        let mut state = activity.lock();
         state.is_unread = false;
         Counted::new(activity, &mut state, |state| &mut state.n_exchanges)
     }
 
-    /// A handler that runs, and makes the chunks of its answer. `None` if the connection has as many as it may have.
+    /// A handler that runs, and makes the chunks of its answer. `None` if the connection has as many as it may have, or
+    /// takes no more requests.
     fn handler(activity: &Arc<Activity>) -> Option<Counted> {
-        let mut state = lock(&activity.state);
+        let mut state = activity.lock();
+        if state.is_closed {
+            return None;
+        }
         if state.n_handling >= MAX_HANDLERS {
             state.is_flooded = true;
             return None;
@@ -658,6 +713,16 @@ impl Counted {
         Some(Counted::new(activity, &mut state, |state| {
             &mut state.n_handling
         }))
+    }
+
+    /// One more, of the same.
+    pub(crate) fn another(&self) -> Counted {
+        Counted::new(&self.activity, &mut self.activity.lock(), self.count)
+    }
+
+    /// The client has taken something of it.
+    pub(crate) fn goes_on(&self) {
+        self.activity.goes_on();
     }
 
     fn new(
@@ -673,7 +738,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        *(self.count)(&mut lock(&self.activity.state)) -= 1;
+        *(self.count)(&mut self.activity.lock()) -= 1;
     }
 }
 
@@ -683,7 +748,7 @@ struct Alarms {
     on_end: context::AfterFunc,
     ticks: time::AfterFunc,
     next_tick: Instant,
-    /// When a connection of HTTP/1.1 that is idle is ended after the stop.
+    /// When a connection that is idle is ended after the stop.
     grace_ends: Option<Instant>,
     is_finishing: bool,
 }
@@ -725,6 +790,17 @@ impl Alarms {
         // HTTP/2 tells the client which requests it has not taken.
         self.is_finishing = !activity.has_heads || now >= ends && activity.is_idle();
         self.is_finishing
+    }
+
+    /// Whether a connection of HTTP/2 has sent all answers, and its client has had its time to say that it knows of the
+    /// end, but has not.
+    fn is_left(&mut self, activity: &Activity, now: Instant) -> bool {
+        if activity.has_heads || self.grace_ends.is_none_or(|end| now < end) {
+            return false;
+        }
+        // The last answer may end on another goroutine.
+        self.look_after(GRACE, now);
+        activity.close()
     }
 }
 
@@ -828,7 +904,7 @@ impl rt::Read for Watched {
         }
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         if read.is_ready() {
-            self.activity.moved(true);
+            self.activity.read();
         }
         read
     }
@@ -841,9 +917,7 @@ impl rt::Write for Watched {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
-        if written.is_ready() {
-            self.activity.moved(false);
-        }
+        self.activity.wrote(written.is_pending());
         written
     }
 
@@ -853,9 +927,7 @@ impl rt::Write for Watched {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-        if written.is_ready() {
-            self.activity.moved(false);
-        }
+        self.activity.wrote(written.is_pending());
         written
     }
 

@@ -29,6 +29,35 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const CHUNKED: &str =
     "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
 
+const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The head of a request of HTTP/2: GET, http, and a host.
+const GET_2: [u8; 6] = [0x82, 0x84, 0x86, 0x41, 1, b'a'];
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
+    let len = payload.len() as u8;
+    [&[0, 0, len, kind, flags], &id.to_be_bytes()[..], payload].concat()
+}
+
+/// A client of HTTP/2 that takes nothing of an answer until it opens a window.
+fn ask_2(addr: SocketAddr) -> TcpStream {
+    let mut stream = ask(addr, PREFACE);
+    let no_window = [0, 4, 0, 0, 0, 0];
+    stream.write_all(&frame(4, 0, 0, &no_window)).unwrap();
+    stream.write_all(&frame(1, 5, 1, &GET_2)).unwrap();
+    stream
+}
+
+/// The next frame that a server sends: its kind, its flags, its stream and what it says.
+fn next_frame(stream: &mut TcpStream) -> io::Result<(u8, u8, u32, Vec<u8>)> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head)?;
+    let [a, b, c, kind, flags, id @ ..] = head;
+    let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+    stream.read_exact(&mut payload)?;
+    Ok((kind, flags, u32::from_be_bytes(id), payload))
+}
+
 /// Serves while `client` runs; then the server must end at once.
 fn with_server(
     http: Http,
@@ -426,11 +455,6 @@ fn requests_that_are_taken_back_keep_no_more_than_1000_handlers_busy() {
         Handled,
         Closed,
     }
-    /// A frame of HTTP/2.
-    fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
-        let len = payload.len() as u8;
-        [&[0, 0, len, kind, flags], &id.to_be_bytes()[..], payload].concat()
-    }
     run(2, || {
         let (event, events) = channel::bounded(10);
         let (release, released) = channel::bounded::<()>(1);
@@ -441,25 +465,120 @@ fn requests_that_are_taken_back_keep_no_more_than_1000_handlers_busy() {
             Response::new(Body::from(""))
         };
         with_server(Http::new(), handle, |addr, _| {
-            let mut stream = ask(addr, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+            let mut stream = ask(addr, PREFACE);
             let answers = stream.try_clone().unwrap();
             windlass::spawn(move || {
                 rest(answers);
                 event.send(Event::Closed).unwrap();
             });
-            // GET, http, and a host.
-            let get = [0x82, 0x84, 0x86, 0x41, 1, b'a'];
             let cancel = 8_u32.to_be_bytes();
             stream.write_all(&frame(4, 0, 0, &[])).unwrap();
             for i in 0..1000 {
                 let id = 2 * i + 1;
-                stream.write_all(&frame(1, 5, id, &get)).unwrap();
+                stream.write_all(&frame(1, 5, id, &GET_2)).unwrap();
                 assert!(matches!(events.recv(), Ok(Event::Handled)), "{i}");
                 stream.write_all(&frame(3, 0, id, &cancel)).unwrap();
             }
-            stream.write_all(&frame(1, 5, 2001, &get)).unwrap();
+            stream.write_all(&frame(1, 5, 2001, &GET_2)).unwrap();
             assert!(matches!(events.recv(), Ok(Event::Closed)));
             drop(release);
+        });
+    });
+}
+
+/// Pings and the like show that a client is there, not that it takes its answer or asks for something.
+#[test]
+fn frames_that_say_nothing_keep_no_connection() {
+    run(2, || {
+        let ping = frame(6, 0, 0, &[0; 8]);
+        let settings = frame(4, 0, 0, &[]);
+        let window = frame(8, 0, 0, &[0, 0, 0, 1]);
+        let unknown = frame(99, 0, 1, &[]);
+        let http = Http::new().idle_timeout(SHORT);
+        let part = || Ok::<_, io::Error>(vec![b'.'; 1 << 10]);
+        for make in [
+            (|_| Body::from("whole")) as fn(_) -> Body,
+            |part: fn() -> io::Result<Vec<u8>>| Body::chunks((0..10).map(move |_| part())),
+        ] {
+            with_answers(
+                http,
+                move || make(part),
+                |addr, _| {
+                    for stays in [&ping, &settings, &window, &unknown] {
+                        // One that has asked for nothing, and one that takes nothing.
+                        for mut stream in [ask(addr, PREFACE), ask_2(addr)] {
+                            stream.write_all(&frame(4, 0, 0, &[])).unwrap();
+                            let mut answers = stream.try_clone().unwrap();
+                            let reading =
+                                windlass::spawn(move || while next_frame(&mut answers).is_ok() {});
+                            while stream.write_all(stays).is_ok() {
+                                windlass::sleep(Duration::from_millis(2));
+                            }
+                            reading.join().unwrap();
+                        }
+                    }
+                },
+            );
+        }
+    });
+}
+
+/// A client that does not say that it has understood, goes on to ask, and has no end of pings.
+#[test]
+fn a_client_of_http2_that_ignores_the_stop_is_left() {
+    run(2, || {
+        with_answers(
+            Http::new(),
+            || Body::from("answer"),
+            |addr, server| {
+                let mut stream = ask(addr, PREFACE);
+                stream.write_all(&frame(4, 0, 0, &[])).unwrap();
+                stream.write_all(&frame(1, 5, 1, &GET_2)).unwrap();
+                while !matches!(next_frame(&mut stream).unwrap(), (0, 1, 1, _)) {}
+                server.stop();
+                let mut answers = stream.try_clone().unwrap();
+                windlass::spawn(move || while next_frame(&mut answers).is_ok() {});
+                windlass::spawn(move || {
+                    for id in (3..).step_by(2) {
+                        let ask = [frame(6, 0, 0, &[0; 8]), frame(1, 5, id, &GET_2)].concat();
+                        if stream.write_all(&ask).is_err() {
+                            break;
+                        }
+                        windlass::sleep(Duration::from_millis(1));
+                    }
+                });
+            },
+        );
+    });
+}
+
+/// An answer that was asked for before the stop is the client's, also if it takes it late and says nothing of the stop.
+#[test]
+fn a_stop_waits_for_a_client_of_http2_that_is_late() {
+    const BYTES: usize = 40_000;
+    run(2, || {
+        let body = || Body::from(vec![b'.'; BYTES]);
+        with_answers(Http::new(), body, |addr, server| {
+            let mut stream = ask_2(addr);
+            // The head of the answer.
+            while next_frame(&mut stream).unwrap().0 != 1 {}
+            server.stop();
+            // For longer than clients have time to say that they have understood.
+            windlass::sleep(Duration::from_millis(800));
+            stream
+                .write_all(&frame(8, 0, 1, &(BYTES as u32).to_be_bytes()))
+                .unwrap();
+            let mut n = 0;
+            loop {
+                let (kind, flags, _, payload) = next_frame(&mut stream).unwrap();
+                if kind == 0 {
+                    n += payload.len();
+                    if flags & 1 == 1 {
+                        break;
+                    }
+                }
+            }
+            assert_eq!(n, BYTES);
         });
     });
 }
