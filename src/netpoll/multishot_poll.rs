@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_poll_of_another_runtime() {
         let poll = Arc::new(MultishotPoll::new());
-        let theirs = RingThread::new(-1, 1, std::ptr::without_provenance(0x2000));
+        let theirs = RingThread::new(i32::MAX, 1, std::ptr::without_provenance(0x2000));
         assert!(poll.begin(theirs, 0x1000));
         let ours = RingThread::new(6, 1, RUNTIME);
         assert_eq!(poll.wait(&op(), ours), WaitStart::Elsewhere);
