@@ -9,16 +9,10 @@
 //! this file, and other files `no_*.rs` in that of files that know a bubble. Their types have no
 //! values, so nothing is left of an `if let` on them.
 
-pub(crate) use inside::{Bubble, current};
+pub(crate) use inside::{Bubble, current, is_inside};
 pub(crate) use windlass_world::{
     draw, inside, log, messages, net, schedule, shorten, strategy, tally,
 };
-
-/// Whether the calling thread is in a bubble.
-#[inline(always)]
-pub(crate) fn is_inside() -> bool {
-    current().is_some()
-}
 
 /// A number below `n`, which is not 0, drawn from the seed of the calling thread's bubble; `None`
 /// outside.
@@ -31,7 +25,7 @@ pub(crate) fn below(n: usize) -> Option<usize> {
 /// end.
 #[inline(always)]
 pub(crate) fn is_lost() -> bool {
-    current().is_some_and(Bubble::is_current_lost)
+    current().is_some_and(|bubble| bubble.is_current_lost())
 }
 
 /// Refuses what a simulation does not contain.

@@ -23,7 +23,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::io::{self, PipeWriter, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::Location;
 use std::process;
 
@@ -68,7 +68,7 @@ impl Inbox {
     fn put(&self, signal: i32) {
         let bit = 1 << (signal - 1);
         if process::id() == self.pid && self.pending.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
-            write_byte(self.wake.as_raw_fd());
+            write_byte(self.wake.as_fd());
         }
     }
 

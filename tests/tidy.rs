@@ -755,6 +755,53 @@ fn every_unsafe_block_says_why() {
     report(&faults);
 }
 
+/// `std`'s I/O safety: a number is no proof that a descriptor is open, and is the caller's. What only builds a request makes
+/// no call.
+#[test]
+fn system_calls_that_are_safe_take_no_bare_descriptors() {
+    const REQUESTS: &str = "crates/sys/src/request.rs";
+    let mut faults = Vec::new();
+    for source in sources(&["crates/sys"]) {
+        for at in before_tests(&source.code).match_indices("pub fn ") {
+            let rest = &source.code[at.0..];
+            let signature = &rest[..rest.find('{').unwrap_or(rest.len())];
+            let mut parameters = signature.split([',', '(']).map(str::trim);
+            if source.path != REQUESTS && parameters.any(is_bare_descriptor) {
+                let line = source.code[..at.0].lines().count();
+                let name = signature.split(['(', '<']).next().unwrap_or_default();
+                faults.push(format!(
+                    "{}:{line}: `{name}` takes the number of a descriptor: take `BorrowedFd`, or be unsafe",
+                    source.path
+                ));
+            }
+        }
+    }
+    report(&faults);
+}
+
+/// Whether a parameter is the number of a descriptor, by its name and type.
+fn is_bare_descriptor(parameter: &str) -> bool {
+    parameter.split_once(':').is_some_and(|(name, of)| {
+        // The last one is followed by the result.
+        let of = of.split(')').next().unwrap_or_default().trim();
+        let is_named = name.ends_with("fd") || ["ring", "socket", "file"].contains(&name);
+        of.ends_with("RawFd") || is_named && matches!(of, "i32" | "c_int")
+    })
+}
+
+#[test]
+fn bare_descriptors_are_found() {
+    let some = [
+        "epfd: i32",
+        "fd: c_int",
+        "ring: i32) -> u8",
+        "of: std::os::fd::RawFd",
+    ];
+    assert!(some.into_iter().all(is_bare_descriptor));
+    let none = ["fd: BorrowedFd<'_>", "tid: i32", "self", "status: i32"];
+    assert!(!none.into_iter().any(is_bare_descriptor));
+}
+
 /// Whether the statement with the line `i` has a comment that begins with SAFETY
 /// above it, or inside it above the line.
 fn has_reason(text: &[&str], code: &[&str], i: usize) -> bool {

@@ -1090,6 +1090,16 @@ fn note_panic<T>(g: GRef, outcome: &Outcome<T>, ran: bool) {
     }
 }
 
+/// Tells the simulation that the destructor of what `g` has returned panicked, in the goroutine that runs.
+pub(crate) fn note_destructor_panic(g: GRef, payload: &(dyn Any + Send)) {
+    #[cfg(feature = "sim")]
+    if let Some(bubble) = bubble::current() {
+        let id = bubble.running();
+        bubble.note_panic(id, g.name().filter(|_| id == g.id()), payload);
+    }
+    let _ = (g, payload);
+}
+
 /// The source of goroutine ids in this process; Ps reserve them in batches.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 

@@ -182,7 +182,7 @@ fn count_by_node(home: Option<u32>, pages: &[usize]) -> Pages {
 /// is one that the kernel does not report.
 fn rings<'a>(home: Option<u32>, ps: impl Iterator<Item = &'a P>) -> Pages {
     let mut all = Pages::default();
-    let fds = ps.filter_map(|p| p.poller.ring_fd());
+    let fds = ps.filter_map(|p| p.poller.open_ring());
     for fd in fds.take(SAMPLE / ring::n_pages()) {
         let looked = ring::with_pages(fd, |pages| count_by_node(home, pages)).unwrap_or_default();
         let told = looked.home + looked.away;

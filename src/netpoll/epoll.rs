@@ -21,7 +21,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use windlass_ground::std_traits::debug_fields;
 
@@ -110,7 +110,7 @@ impl Epoll {
         let (epfd, eventfd) = (epoll::create()?, epoll::eventfd()?);
         // Edge-triggered: each wake is reported once, and the eventfd is never read.
         let events = (libc::EPOLLIN | libc::EPOLLET).cast_unsigned();
-        epoll::set(epfd.as_raw_fd(), eventfd.as_raw_fd(), events, WAKE)?;
+        epoll::set(epfd.as_fd(), eventfd.as_fd(), events, WAKE)?;
         self.eventfd.store(eventfd.as_raw_fd(), Ordering::Relaxed);
         self.epfd.store(epfd.as_raw_fd(), Ordering::Relaxed);
         self.owned.set(Some([epfd, eventfd]));
@@ -122,15 +122,24 @@ impl Epoll {
         self.epfd.load(Ordering::Relaxed)
     }
 
+    /// Its instance. The poller is open.
+    #[inline]
+    fn instance(&self) -> BorrowedFd<'_> {
+        // SAFETY: the instance of an open poller is closed at the end of the runtime, when nobody uses it.
+        unsafe { BorrowedFd::borrow_raw(self.epfd()) }
+    }
+
     /// Whether the owner would find events here. Any thread, while the P is in use; one system
     /// call; a hint.
     pub(crate) fn has_news(&self) -> bool {
-        epoll::has_events(self.epfd())
+        epoll::has_events(self.instance())
     }
 
     /// Removes a descriptor from the instance. Any thread. `false` if it was not there.
     pub(crate) fn forget(&self, fd: i32) -> bool {
-        epoll::remove(self.epfd(), fd).is_ok()
+        // SAFETY: it is the caller's, who is about to close it.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        self.is_open() && epoll::remove(self.instance(), fd).is_ok()
     }
 
     /// Closes its descriptors, at the end of the runtime. No operation waits.
@@ -140,7 +149,9 @@ impl Epoll {
 
     /// Makes the poller's wait return. Any thread; one system call; never blocks.
     pub(crate) fn wake(&self) {
-        epoll::signal(self.eventfd.load(Ordering::Relaxed));
+        // SAFETY: as in `instance`: only an open poller has a thread to be woken.
+        let eventfd = unsafe { BorrowedFd::borrow_raw(self.eventfd.load(Ordering::Relaxed)) };
+        epoll::signal(eventfd);
     }
 
     /// Carries a request out for `op`, or lets it wait for its descriptor. If it completes at once
@@ -237,14 +248,14 @@ impl Epoll {
     /// An interrupted wait returns 0; the caller checks again.
     fn wait_for(&self, events: &mut [Event], timeout_ns: u64) -> usize {
         if self.precise.get() {
-            match epoll::wait(self.epfd(), events, timeout_ns) {
+            match epoll::wait(self.instance(), events, timeout_ns) {
                 Ok(n) => return n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => return 0,
                 // The kernel does not have the call, or a sandbox denies it.
                 Err(_) => self.precise.set(false),
             }
         }
-        epoll::wait_ms(self.epfd(), events, timeout_ns).unwrap_or(0)
+        epoll::wait_ms(self.instance(), events, timeout_ns).unwrap_or(0)
     }
 
     /// Continues the operations whose descriptors were reported. The Gs whose waits end go to
@@ -368,7 +379,9 @@ impl Epoll {
             return;
         };
         let events = events | libc::EPOLLONESHOT.cast_unsigned();
-        if let Err(e) = epoll::set(self.epfd(), fd, events, fd as u64) {
+        // SAFETY: the owner of an operation keeps its descriptor open; a number that is none is an error.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        if let Err(e) = epoll::set(self.instance(), borrowed, events, fd as u64) {
             let is_file = e.raw_os_error() == Some(libc::EPERM);
             self.serve_unwatched(counts, fd, is_file, ready);
         }

@@ -24,7 +24,9 @@
 //! |    dispatch the end, after this   | 1. armed, by this runtime?      | 1. armed = None    |
 //! | 2. register in the poll_desc      | 2. register in the poll_desc    | 2. set the         |
 //! |                                   | 1. not armed? arm, start again  |    poll_desc ready |
+#![allow(unsafe_code)]
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -343,8 +345,9 @@ impl ArmedPoll {
     /// caller tries again.
     fn stop(&mut self) {
         if !self.is_stopping {
-            let ring_fd = self.armed_on.ring() as i32;
-            self.is_stopping = sync_cancel(ring_fd, self.user_data).is_ok();
+            // SAFETY: the ring stays open as said above.
+            let ring = unsafe { BorrowedFd::borrow_raw(self.armed_on.ring() as i32) };
+            self.is_stopping = sync_cancel(ring, self.user_data).is_ok();
         }
     }
 }
@@ -395,7 +398,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_poll_of_another_runtime() {
         let poll = Arc::new(MultishotPoll::new());
-        let theirs = RingThread::new(-1, 1, std::ptr::without_provenance(0x2000));
+        let theirs = RingThread::new(i32::MAX, 1, std::ptr::without_provenance(0x2000));
         assert!(poll.begin(theirs, 0x1000));
         let ours = RingThread::new(6, 1, RUNTIME);
         assert_eq!(poll.wait(&op(), ours), WaitStart::Elsewhere);

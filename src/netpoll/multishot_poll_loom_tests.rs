@@ -12,7 +12,7 @@ const WAITER: *const () = std::ptr::without_provenance(8);
 fn ring_thread(m_id: u64, runtime: usize) -> RingThread {
     // No ring: no call reaches the kernel.
     RingThread::new(
-        -1 - m_id as i32,
+        -2 - m_id as i32,
         m_id,
         std::ptr::without_provenance(runtime),
     )

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::counts::Counts;
@@ -98,9 +99,9 @@ impl Poller {
         }
     }
 
-    /// The descriptor of its ring, if it has one and it is open.
-    pub(crate) fn ring_fd(&self) -> Option<i32> {
-        self.ring().map(Ring::fd).filter(|&fd| fd >= 0)
+    /// Its ring, if it has one and it is open.
+    pub(crate) fn open_ring(&self) -> Option<BorrowedFd<'_>> {
+        self.ring().filter(|ring| ring.fd() >= 0).map(Ring::borrow)
     }
 
     /// Removes a descriptor that nothing waits for any more. Any thread. `false` if it was not there;
@@ -231,7 +232,7 @@ impl Poller {
     /// The caller holds the operation's wait (`Status::begin_cancel`).
     pub(crate) fn cancel(&self, op: &Op) -> bool {
         match &self.engine {
-            Engine::Ring(ring) => !sync_cancel(ring.fd(), op.user_data())
+            Engine::Ring(ring) => !sync_cancel(ring.borrow(), op.user_data())
                 .is_err_and(|e| e.kind() == io::ErrorKind::NotFound),
             Engine::Epoll(epoll) => epoll.cancel(&self.counts, op),
         }

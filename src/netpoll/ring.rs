@@ -22,7 +22,7 @@
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 #[cfg(not(explore))]
 use io_uring::IoUring;
@@ -95,8 +95,8 @@ pub(crate) fn n_pages() -> usize {
 /// # Errors
 ///
 /// The kernel's.
-pub(crate) fn with_pages<T>(fd: i32, f: impl FnOnce(&[usize]) -> T) -> io::Result<T> {
-    let views = uring::map_again(fd, SAMPLED_BYTES)?;
+pub(crate) fn with_pages<T>(ring: BorrowedFd<'_>, f: impl FnOnce(&[usize]) -> T) -> io::Result<T> {
+    let views = uring::map_again(ring, SAMPLED_BYTES)?;
     let pages: Vec<usize> = views
         .iter()
         .flat_map(|view| view.span().step_by(mmap::page_bytes()))
@@ -125,8 +125,9 @@ impl Waker {
     pub(crate) fn wake(&self) {
         match self.event_fd() {
             None => {
-                let ring_fd = self.ring_fd.load(Ordering::Relaxed);
-                send_wake(|| send_msg_ring(ring_fd, TAG_WAKE));
+                // SAFETY: as in `Ring::borrow`: only an open ring has a thread to be woken.
+                let ring = unsafe { BorrowedFd::borrow_raw(self.ring_fd.load(Ordering::Relaxed)) };
+                send_wake(|| send_msg_ring(ring, TAG_WAKE));
             }
             Some(fd) => {
                 let one = 1u64.to_ne_bytes();
@@ -251,7 +252,7 @@ impl Ring {
         // SAFETY: it was None, so the ring has not been used, and by this function's contract no
         // other thread uses it now.
         unsafe {
-            *self.words.get() = SharedWords::map(uring.as_raw_fd());
+            *self.words.get() = SharedWords::map(BorrowedFd::borrow_raw(uring.as_raw_fd()));
             *self.uring.get() = Some(uring);
         }
         Ok(())
@@ -297,6 +298,13 @@ impl Ring {
 
     pub(crate) fn fd(&self) -> i32 {
         self.waker.ring_fd.load(Ordering::Relaxed)
+    }
+
+    /// The ring for calls of any thread. It is open.
+    #[inline]
+    pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: an open ring is closed at the end of the runtime, when nobody uses it.
+        unsafe { BorrowedFd::borrow_raw(self.fd()) }
     }
 
     pub(crate) fn waker(&self) -> &Waker {
@@ -564,7 +572,7 @@ impl Ring {
         let name = self.eventfd_read.replace(0);
         if name != 0 {
             // One that is not found is queued still: then this thread submits it, and it completes here.
-            let _ = uring::sync_cancel(self.fd(), name);
+            let _ = uring::sync_cancel(self.borrow(), name);
         }
     }
 }
@@ -576,7 +584,7 @@ impl Ring {
     pub(crate) fn cancel_all(&self, counts: &Counts) {
         // What is queued is not found.
         self.flush(counts);
-        let _ = uring::sync_cancel_all(self.fd());
+        let _ = uring::sync_cancel_all(self.borrow());
     }
 }
 

@@ -50,7 +50,7 @@ impl<'a> Stream<'a> {
 /// Whether a descriptor is of a device, such as a terminal: its calls may block although it polls as ready.
 /// So does what the kernel tells nothing of.
 pub(crate) fn is_device(fd: BorrowedFd<'_>) -> bool {
-    file::is_device(fd.as_raw_fd()).unwrap_or(true)
+    file::is_device(fd).unwrap_or(true)
 }
 
 /// Reads at least one byte; returns 0 at the end.
@@ -189,7 +189,7 @@ pub(crate) unsafe fn run_on_thread(
         false => libc::POLLOUT,
     };
     let may_end = deadline_ns != NEVER || sleep::may_be_cancelled();
-    let is_awaited = may_end && file::is_polled(fd.as_raw_fd())?;
+    let is_awaited = may_end && file::is_polled(fd)?;
     let mut waits = Waits::new(events, Deadline::at(deadline_ns));
     loop {
         current_context::check()?;

@@ -338,14 +338,14 @@ pub(super) unsafe fn run_by_attempts(
             None => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         };
     };
+    // SAFETY: the owner of the request keeps the descriptor open until this returns.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     if let Some(call) = request.blocking()
-        && !file::is_polled(fd)?
+        && !file::is_polled(borrowed)?
     {
         // SAFETY: by this function's contract.
         return unsafe { run_blocking(call) };
     }
-    // SAFETY: the owner of the request keeps the descriptor open until this returns.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let mut is_announced = false;
     let mut waits = Waits::new(direction.poll_events() as i16, deadline);
     loop {
@@ -596,10 +596,10 @@ pub(super) unsafe fn wait_for_event(
 /// In a commit: lets `op` wait for an event of `poll`, unless there is one.
 fn register(m: &M, op: &Op, fd: i32, poll: &Arc<MultishotPoll>) -> Option<i32> {
     let p = m.p();
-    let Some(ring_fd) = p.poller.ring_fd() else {
+    let Some(ring) = p.poller.open_ring() else {
         return Some(ELSEWHERE);
     };
-    let here = RingThread::new(ring_fd, m.id(), m.sched.cast());
+    let here = RingThread::new(ring.as_raw_fd(), m.id(), m.sched.cast());
     loop {
         match poll.wait(op, here) {
             WaitStart::Waits => return None,

@@ -15,6 +15,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::rc::Rc;
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -82,7 +83,7 @@ pub(super) fn of_descriptor(fd: BorrowedFd<'_>) -> Option<SimSocket> {
         id,
         serial: bubble.serial(),
     };
-    if let Some(id) = find(bubble, fd) {
+    if let Some(id) = find(&bubble, fd) {
         bubble.net(|net, _| net.adopt(id, fd.as_raw_fd()));
         return Some(hold(id));
     }
@@ -114,13 +115,13 @@ pub(super) fn of_descriptor(fd: BorrowedFd<'_>) -> Option<SimSocket> {
 
 /// Whether the descriptor is of a simulated socket.
 pub(super) fn is_simulated(fd: BorrowedFd<'_>) -> bool {
-    bubble::current().is_some_and(|bubble| find(bubble, fd).is_some())
+    bubble::current().is_some_and(|bubble| find(&bubble, fd).is_some())
 }
 
 /// The hold on the simulated socket or pipe end that has the descriptor `fd`, if there is one.
 pub(crate) fn adopt(fd: BorrowedFd<'_>) -> Option<SimSocket> {
     let bubble = bubble::current()?;
-    find(bubble, fd).and_then(|_| of_descriptor(fd))
+    find(&bubble, fd).and_then(|_| of_descriptor(fd))
 }
 
 /// Makes a simulated pipe: its reader and its writer.
@@ -151,7 +152,7 @@ pub(super) fn wait_until(
     deadline: Deadline<'_>,
 ) -> Option<io::Result<()>> {
     let bubble = bubble::current()?;
-    let id = find(bubble, fd)?;
+    let id = find(&bubble, fd)?;
     let side = if reads { Side::Read } else { Side::Write };
     let ready = |net: &mut Network, _: &dyn Dice| match net.is_ready(id, side) {
         true => Ok(()),
@@ -162,7 +163,7 @@ pub(super) fn wait_until(
 }
 
 /// The beginning of each call: a switch point, and the end of a goroutine that is to end.
-fn enter<'a>() -> io::Result<&'a Bubble> {
+fn enter() -> io::Result<Rc<Bubble>> {
     points::switch_point();
     points::cancel_point()?;
     bubble::current().ok_or_else(of_another_run)

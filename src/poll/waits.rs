@@ -20,7 +20,7 @@
 //! call, and polled as the descriptor was: by a ring, by the P's epoll instance, or by a plain thread.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::limit::Deadline;
 use crate::sched::wait::{current_context, points, sleep};
@@ -114,7 +114,7 @@ impl<'a> Waits<'a> {
         };
         poll(changes.as_fd(), libc::POLLIN, self.deadline)?;
         // The report is taken, so that the next wait does not see it again.
-        match epoll::wait_ms(changes.as_raw_fd(), &mut [NO_EVENT], 0) {
+        match epoll::wait_ms(changes.as_fd(), &mut [NO_EVENT], 0) {
             Ok(_) => Ok(()),
             Err(_) => self.pause(),
         }
@@ -147,6 +147,6 @@ impl<'a> Waits<'a> {
 pub(super) fn changes_of(fd: BorrowedFd<'_>, events: i16) -> Option<OwnedFd> {
     let changes = epoll::create().ok()?;
     let events = u32::from(events.cast_unsigned()) | libc::EPOLLET.cast_unsigned();
-    epoll::set(changes.as_raw_fd(), fd.as_raw_fd(), events, 0).ok()?;
+    epoll::set(changes.as_fd(), fd, events, 0).ok()?;
     Some(changes)
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::Location;
 use std::process as std_process;
 use std::process::{ExitStatus, Output};
@@ -375,8 +375,7 @@ fn read_to_ends(out: Option<File>, err: Option<File>) -> io::Result<(Vec<u8>, Ve
 fn poll_both(out: &File, err: &File) -> io::Result<OwnedFd> {
     let both = epoll::create()?;
     for end in [out, err] {
-        let (both, end) = (both.as_raw_fd(), end.as_raw_fd());
-        epoll::set(both, end, libc::EPOLLIN as u32, 0)?;
+        epoll::set(both.as_fd(), end.as_fd(), libc::EPOLLIN as u32, 0)?;
     }
     Ok(both)
 }

@@ -761,7 +761,7 @@ impl<F: Fn()> Runner<'_, F> {
     fn prepare(&self, plan: Plan, dump: &Rc<RefCell<Option<Dump>>>) -> (Simulation, String) {
         let sim = self.sim;
         let (chosen, strategy) = sim.strategy.of_seed(plan.seed);
-        let bubble = Bubble::new(
+        let mut bubble = Bubble::new(
             clock::now(),
             plan.seed,
             (chosen, plan.script),
@@ -778,6 +778,9 @@ impl<F: Fn()> Runner<'_, F> {
             // Relaxed: see the static.
             N_RUNS.fetch_add(1, Ordering::Relaxed),
         );
+        if sim.no_messages_left {
+            bubble.count_messages();
+        }
         self.progress.begin(plan.seed);
         let taken = Rc::clone(dump);
         let mut simulation = Simulation::new(
@@ -793,9 +796,6 @@ impl<F: Fn()> Runner<'_, F> {
         }
         if let Some(lines) = &plan.events {
             simulation.on_switch = Some(Box::new(events::recorder(lines)));
-        }
-        if sim.no_messages_left {
-            simulation.bubble.count_messages();
         }
         simulation.forbids_others = sim.no_goroutines_left;
         let is_replay = sim.replay.is_some();
@@ -832,7 +832,7 @@ impl Outcome {
         if self.run == again.run {
             return Ok(());
         }
-        let second = (&again.simulation.bubble, &again.events[..]);
+        let second = (&*again.simulation.bubble, &again.events[..]);
         let bubble = &self.simulation.bubble;
         Err(self.differs(bubble.difference(&self.events, second)))
     }

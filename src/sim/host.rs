@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::panic::Location;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::link::nanoseconds;
@@ -26,7 +27,7 @@ use crate::sched::wait::points;
 ///
 /// Outside of a simulation.
 #[track_caller]
-pub(super) fn bubble<'a>(what: &str) -> &'a Bubble {
+pub(super) fn bubble(what: &str) -> Rc<Bubble> {
     match bubble::current() {
         Some(bubble) => bubble,
         None => {
@@ -153,7 +154,7 @@ impl Host {
     }
 
     #[track_caller]
-    fn check<'a>(self) -> &'a Bubble {
+    fn check(self) -> Rc<Bubble> {
         let bubble = bubble("a method of sim::Host was called");
         assert!(
             bubble.serial() == self.serial,

@@ -559,6 +559,32 @@ fn a_read_of_a_pipe_parks() {
     });
 }
 
+/// A pipe takes up to `PIPE_BUF` bytes in one piece, also from several buffers: writers that share it do not mix their lines.
+#[test]
+fn several_buffers_go_into_a_fifo_in_one_piece() {
+    let dir = TempDir::new();
+    let path = dir.fifo("p");
+    both(|| {
+        let mut fifo = File::options().read(true).write(true).open(&path).unwrap();
+        // Plain threads make attempts only where something may end their wait.
+        fifo.set_write_deadline(Some(Instant::now() + LONG));
+        let line = [1_u8, 0, 250, 90].map(|n| vec![n; 12 * usize::from(n)]);
+        let bufs: Vec<_> = line.iter().map(|buf| IoSlice::new(buf)).collect();
+        assert_eq!(fifo.write_vectored(&bufs).unwrap(), 12 * 341);
+        let mut whole = vec![0; 12 * 341];
+        fifo.read_exact(&mut whole).unwrap();
+        assert_eq!(whole, line.concat());
+        // One that has no room in a page goes by parts, and the one after it is not lost.
+        let large = [vec![2; 5000], vec![3; 1]];
+        let bufs: Vec<_> = large.iter().map(|buf| IoSlice::new(buf)).collect();
+        let n = fifo.write_vectored(&bufs).unwrap();
+        assert!((4096..=5001).contains(&n), "{n}");
+        let mut some = vec![0; n];
+        fifo.read_exact(&mut some).unwrap();
+        assert_eq!(some, large.concat()[..n]);
+    });
+}
+
 #[test]
 fn opening_a_fifo_waits_for_the_other_side() {
     crate::util::run(1, || {
@@ -1107,6 +1133,7 @@ crate::inside::tests! {
     holes_are_zeros_and_allocated_room_is_room,
     a_thousand_files_are_read_at_once,
     a_read_of_a_pipe_parks: "it has a pipe of std's",
+    several_buffers_go_into_a_fifo_in_one_piece: "a simulated disk has no FIFOs",
     opening_a_fifo_waits_for_the_other_side: "a simulated disk has no FIFOs",
     many_fifos_may_wait_to_be_opened: "a simulated disk has no FIFOs",
     opens_of_fifos_that_wait_hold_no_threads: "it has a process of its own",

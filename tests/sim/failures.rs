@@ -69,6 +69,35 @@ fn all_panics_are_listed() {
     assert!(failure.to_string().contains("3 goroutines panicked"));
 }
 
+/// Its destructor panics.
+struct Bad;
+
+impl Drop for Bad {
+    fn drop(&mut self) {
+        panic!("in the destructor of a result");
+    }
+}
+
+#[test]
+fn a_panic_in_the_destructor_of_a_result_is_one() {
+    for has_ended in [false, true] {
+        let failure = fails(&one().strategy(Strategy::RoundRobin), || {
+            let handle = windlass::spawn(|| Bad);
+            if has_ended {
+                sim::settle();
+            }
+            drop(handle);
+            sim::settle();
+        });
+        assert_eq!(failure.kind(), FailureKind::Panic);
+        let [panic] = failure.panics() else {
+            panic!("{failure}")
+        };
+        assert_eq!(panic.message, "in the destructor of a result");
+        assert_eq!(panic.goroutine, if has_ended { 1 } else { 2 });
+    }
+}
+
 #[test]
 fn a_panic_that_is_caught_is_none() {
     sim::check(PROMISE, || {

@@ -151,6 +151,14 @@ fn work_that_never_waits_ends_with_the_run() {
     }
 }
 
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("nobody takes the result");
+    }
+}
+
 /// In a process of its own, as the counter is the process's.
 #[test]
 fn panics_of_detached_goroutines_are_counted() {
@@ -171,19 +179,24 @@ fn panics_of_detached_goroutines_are_counted() {
         assert_eq!(count(), 1);
         drop(panics);
         assert_eq!(count(), 2);
+        // Nobody takes a result whose destructor panics.
+        let result = spawn(|| PanicsWhenDropped);
+        util::wait_until(|| result.is_finished());
+        drop(result);
+        assert_eq!(count(), 3);
         // A join and a supervisor return these panics, so they are not counted.
         assert!(spawn(|| panic!("joined")).join().is_err());
         let _ = Supervisor::new()
             .limit(0, MS)
             .run(|| -> Result<(), ()> { panic!("supervised") });
-        assert_eq!(Handle::current().metrics().detached_panics, 2);
+        assert_eq!(Handle::current().metrics().detached_panics, 3);
         // Those that the end of the run ends do not panic.
         drop(spawn(task::park));
         let last = spawn(|| panic!("dropped after the run"));
         util::wait_until(|| last.is_finished());
         last
     });
-    assert_eq!(count(), 2);
-    drop(handle);
     assert_eq!(count(), 3);
+    drop(handle);
+    assert_eq!(count(), 4);
 }

@@ -65,7 +65,11 @@ pub fn touches<T>(at: *const T) {
 }
 
 /// `m` takes `p` for its own, null for none.
-pub fn holds<M, P>(m: *const M, access: &AtomicU32, p: *const P) {
+///
+/// # Safety
+///
+/// `access` stays where it is until [`forgets`] is called for `m`: other threads look at it.
+pub unsafe fn holds<M, P>(m: *const M, access: &AtomicU32, p: *const P) {
     check(|oracle| {
         let machine = oracle.machines.entry(m.addr()).or_insert(Machine {
             p: 0,
@@ -109,7 +113,7 @@ pub fn runs<M, P, G>(
             if other.runs == g.addr() {
                 return Some("two Ms run one goroutine");
             }
-            // SAFETY: the M is known, so it was not freed.
+            // SAFETY: the M is known, so its word is there by the contract of `holds`.
             let access = unsafe { &*other.access.cast::<AtomicU32>() }.peek();
             if other.p == p.addr() && may_use.contains(&access) {
                 return Some("two Ms run one P");

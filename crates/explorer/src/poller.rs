@@ -5,7 +5,7 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{cqueue, squeue};
 
@@ -63,10 +63,11 @@ pub fn ring_has_news(fd: i32) -> bool {
 /// `epoll_pwait2(2)` of a real epoll instance, in the schedule's time.
 #[track_caller]
 pub fn epoll_wait(
-    epfd: i32,
+    epfd: BorrowedFd<'_>,
     events: &mut [libc::epoll_event],
     timeout_ns: u64,
 ) -> io::Result<usize> {
+    let epfd = epfd.as_raw_fd();
     let mut now = || {
         let room = events.len() as i32;
         // SAFETY: there is room for so many events, and no waiting.

@@ -281,8 +281,12 @@ unsafe fn write(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> A
     match retry(|| unsafe { file::writev_now(fd, iov, offset as i64) }) {
         Err(e) if cannot_tell(&e, file::denies_writev_now) => {
             when_it_shows(fd, libc::POLLOUT, announced, || {
-                // SAFETY: as above, of a part of the first buffer.
-                unsafe { file::writev_at(fd, &[short(iov)], offset as i64) }
+                match n_at_once(iov) {
+                    // SAFETY: as above, of a part of the first buffer.
+                    0 => unsafe { file::writev_at(fd, &[short(iov)], offset as i64) },
+                    // SAFETY: as above.
+                    n => unsafe { file::writev_at(fd, &iov[..n], offset as i64) },
+                }
             })
         }
         r => came_to(r),
@@ -317,7 +321,25 @@ fn when_it_shows(
     }
 }
 
-/// The part of the data that a pipe which polls as writable has room for.
+/// How many buffers a pipe that polls as writable takes in one piece, as a blocking call gives them to it; 0 if it has no
+/// room for the first that is not empty.
+fn n_at_once(iov: &[libc::iovec]) -> usize {
+    let mut room = libc::PIPE_BUF;
+    let fits = |part: &&libc::iovec| match room.checked_sub(part.iov_len) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    };
+    let n = iov.iter().take_while(fits).count();
+    match room {
+        libc::PIPE_BUF if n < iov.len() => 0,
+        _ => n,
+    }
+}
+
+/// The part of the first buffer that a pipe which polls as writable has room for.
 fn short(iov: &[libc::iovec]) -> libc::iovec {
     let first = iov.iter().find(|part| part.iov_len > 0);
     first.map_or(whole(std::ptr::null_mut(), 0), |part| libc::iovec {

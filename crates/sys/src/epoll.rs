@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::clock::{self, NEVER};
 use super::errno::cvt;
@@ -33,12 +33,12 @@ pub fn eventfd() -> io::Result<OwnedFd> {
 
 /// Adds one to an eventfd. Never blocks; if the counter is full, the eventfd is readable anyway.
 #[cfg_attr(explore, track_caller)]
-pub fn signal(eventfd: i32) {
+pub fn signal(eventfd: BorrowedFd<'_>) {
     #[cfg(explore)]
     windlass_explorer::point_of_call();
     let one = 1u64.to_ne_bytes();
     // SAFETY: the bytes are valid during the call.
-    unsafe { raw::write(eventfd, one.as_ptr().cast(), one.len()) };
+    unsafe { raw::write(eventfd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
 /// Registers `fd` for `events`, which are reported with `data`. Replaces an earlier registration of
@@ -48,7 +48,7 @@ pub fn signal(eventfd: i32) {
 ///
 /// `EPERM` for a file that is always ready, `EBADF`, `ENOSPC` at the limit
 /// `fs.epoll.max_user_watches`, `ENOMEM`.
-pub fn set(epfd: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
+pub fn set(epfd: BorrowedFd<'_>, fd: BorrowedFd<'_>, events: u32, data: u64) -> io::Result<()> {
     // A descriptor that was registered once nearly always still is.
     match ctl(epfd, libc::EPOLL_CTL_MOD, fd, events, data) {
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
@@ -63,23 +63,30 @@ pub fn set(epfd: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
 /// # Errors
 ///
 /// `ENOENT` if there is none, `EBADF`.
-pub fn remove(epfd: i32, fd: i32) -> io::Result<()> {
+pub fn remove(epfd: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> io::Result<()> {
     ctl(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0)
 }
 
 #[cfg_attr(explore, track_caller)]
-fn ctl(epfd: i32, op: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
+fn ctl(
+    epfd: BorrowedFd<'_>,
+    op: i32,
+    fd: BorrowedFd<'_>,
+    events: u32,
+    data: u64,
+) -> io::Result<()> {
     #[cfg(explore)]
     windlass_explorer::point_of_call();
+    let (epfd, fd) = (epfd.as_raw_fd(), fd.as_raw_fd());
     let mut event = Event { events, u64: data };
     // SAFETY: the event is valid during the call.
     cvt(unsafe { libc::epoll_ctl(epfd, op, fd, &raw mut event) }).map(drop)
 }
 
 /// Whether there are events to collect. Any thread; collects none.
-pub fn has_events(epfd: i32) -> bool {
+pub fn has_events(epfd: BorrowedFd<'_>) -> bool {
     let mut pollfd = libc::pollfd {
-        fd: epfd,
+        fd: epfd.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
@@ -94,7 +101,7 @@ pub fn has_events(epfd: i32) -> bool {
 ///
 /// `EINTR`; `ENOSYS` or a sandbox's error where [`wait_ms`] must be used (before Linux 5.11).
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
+pub fn wait(epfd: BorrowedFd<'_>, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
     #[cfg(explore)]
     return windlass_explorer::epoll_wait(epfd, events, timeout_ns);
     let ts = clock::timespec(timeout_ns);
@@ -109,7 +116,7 @@ pub fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usiz
     let n = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
-            epfd,
+            epfd.as_raw_fd(),
             events.as_mut_ptr(),
             events.len(),
             ts_ptr,
@@ -122,7 +129,7 @@ pub fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usiz
 
 /// As [`wait`], for kernels and sandboxes without `epoll_pwait2`: the timeout is rounded up to
 /// milliseconds.
-pub fn wait_ms(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
+pub fn wait_ms(epfd: BorrowedFd<'_>, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
     let ms = if timeout_ns == NEVER {
         -1
     } else {
@@ -133,7 +140,7 @@ pub fn wait_ms(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<u
     let n = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait,
-            epfd,
+            epfd.as_raw_fd(),
             events.as_mut_ptr(),
             events.len() as i32,
             ms,

@@ -192,22 +192,22 @@ pub fn set_flags(fd: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
 }
 
 /// Whether polling a descriptor is meaningful: not for a regular file, which is always ready.
-pub fn is_polled(fd: i32) -> io::Result<bool> {
+pub fn is_polled(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let kind = kind_of(fd)?;
     Ok(matches!(kind, libc::S_IFIFO | libc::S_IFCHR | libc::S_IFSOCK) || kind == 0)
 }
 
 /// Whether a descriptor is of a character device.
-pub fn is_device(fd: i32) -> io::Result<bool> {
+pub fn is_device(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(kind_of(fd)? == libc::S_IFCHR)
 }
 
 /// The kind of a file, as in its mode; 0 for one that is none of these.
-fn kind_of(fd: i32) -> io::Result<libc::mode_t> {
+fn kind_of(fd: BorrowedFd<'_>) -> io::Result<libc::mode_t> {
     // SAFETY: all-zero is a valid struct, which the call overwrites.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the struct is valid for writes; a number that is no descriptor is an error.
-    cvt(unsafe { libc::fstat(fd, &raw mut stat) })?;
+    cvt(unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) })?;
     Ok(stat.st_mode & libc::S_IFMT)
 }
 

@@ -3,7 +3,7 @@
 
 use std::io;
 #[cfg(not(explore))]
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 
 #[cfg(not(explore))]
 use io_uring::{Builder, IoUring, Probe, opcode};
@@ -106,12 +106,12 @@ pub fn probe() -> io::Result<Features> {
 /// does not exist.
 #[cfg(not(explore))]
 fn can_cancel(ring: &IoUring) -> bool {
-    sync_cancel(ring.as_raw_fd(), u64::MAX).is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT))
+    sync_cancel(ring.as_fd(), u64::MAX).is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT))
 }
 
 #[cfg(not(explore))]
 fn can_send_msg(ring: &IoUring) -> bool {
-    send_msg_ring(ring.as_raw_fd(), 0).is_ok()
+    send_msg_ring(ring.as_fd(), 0).is_ok()
 }
 
 /// The facts that the error message depends on.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind::Interrupted, ErrorKind::WouldBlock};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -405,9 +406,9 @@ pub fn exit_now(status: i32) -> ! {
 
 /// Writes one byte to a non-blocking pipe from a signal handler, which saves `errno`. If the pipe
 /// is full its reader is woken anyway.
-pub fn write_byte(fd: std::os::fd::RawFd) {
+pub fn write_byte(fd: BorrowedFd<'_>) {
     // SAFETY: write is async-signal-safe, and the byte is valid.
-    unsafe { super::raw::write(fd, [0_u8].as_ptr().cast(), 1) };
+    unsafe { raw::write(fd.as_raw_fd(), [0_u8].as_ptr().cast(), 1) };
 }
 
 #[cfg(all(test, not(loom), not(explore)))]

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(not(explore))]
 use std::sync::OnceLock;
 #[cfg(not(explore))]
@@ -51,7 +52,7 @@ fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<(
     cvt(r as libc::c_int).map(drop)
 }
 
-/// Cancels the operation with `user_data` that was submitted on ring `fd` (Linux 6.0). Its
+/// Cancels the operation with `user_data` that was submitted on the ring (Linux 6.0). Its
 /// completion still comes, with ECANCELED or its result.
 ///
 /// # Errors
@@ -59,26 +60,26 @@ fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<(
 /// `ENOENT` if the ring has no such operation (not submitted yet, or completed), `EALREADY` if it
 /// is executing and will complete by itself, `ETIME` if it did not end at once.
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
+pub fn sync_cancel(ring: BorrowedFd<'_>, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
-    return windlass_explorer::sync_cancel(fd, Some(user_data));
-    cancel(fd, user_data, 0)
+    return windlass_explorer::sync_cancel(ring.as_raw_fd(), Some(user_data));
+    cancel(ring, user_data, 0)
 }
 
-/// Cancels all operations that were submitted on ring `fd` (Linux 6.0), as [`sync_cancel`] does one. Entries that were
+/// Cancels all operations that were submitted on the ring (Linux 6.0), as [`sync_cancel`] does one. Entries that were
 /// queued and not submitted are none.
 ///
 /// # Errors
 ///
 /// The kernel's.
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub fn sync_cancel_all(fd: i32) -> io::Result<()> {
+pub fn sync_cancel_all(ring: BorrowedFd<'_>) -> io::Result<()> {
     #[cfg(explore)]
-    return windlass_explorer::sync_cancel(fd, None);
-    cancel(fd, 0, CANCEL_EVERYTHING)
+    return windlass_explorer::sync_cancel(ring.as_raw_fd(), None);
+    cancel(ring, 0, CANCEL_EVERYTHING)
 }
 
-fn cancel(fd: i32, user_data: u64, flags: u32) -> io::Result<()> {
+fn cancel(ring: BorrowedFd<'_>, user_data: u64, flags: u32) -> io::Result<()> {
     let arg = SyncCancelReg {
         addr: user_data,
         fd: -1,
@@ -88,24 +89,28 @@ fn cancel(fd: i32, user_data: u64, flags: u32) -> io::Result<()> {
         pad: [0; 7],
         pad2: [0; 3],
     };
-    register(fd, REGISTER_SYNC_CANCEL, (&raw const arg).cast())
+    register(
+        ring.as_raw_fd(),
+        REGISTER_SYNC_CANCEL,
+        (&raw const arg).cast(),
+    )
 }
 
-/// Posts a completion with `user_data` into ring `fd`, from any thread and
+/// Posts a completion with `user_data` into ring the ring, from any thread and
 /// without a ring (Linux 6.13).
 ///
 /// # Errors
 ///
 /// `EINVAL` on kernels without this operation.
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
-pub fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
+pub fn send_msg_ring(ring: BorrowedFd<'_>, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
-    return windlass_explorer::send_msg_ring(fd, user_data);
+    return windlass_explorer::send_msg_ring(ring.as_raw_fd(), user_data);
     let sqe = MsgSqe {
         opcode: OP_MSG_RING,
         flags: 0,
         ioprio: 0,
-        fd,
+        fd: ring.as_raw_fd(),
         off: user_data,
         addr: 0,
         len: 0,
@@ -140,11 +145,11 @@ impl Drop for View {
 /// # Errors
 ///
 /// The kernel's: `EINVAL` if a part is shorter.
-pub fn map_again(fd: i32, bytes: [usize; 2]) -> io::Result<[View; 2]> {
-    Ok([map_part(fd, 0, bytes[0])?, map_part(fd, 1, bytes[1])?])
+pub fn map_again(ring: BorrowedFd<'_>, bytes: [usize; 2]) -> io::Result<[View; 2]> {
+    Ok([map_part(ring, 0, bytes[0])?, map_part(ring, 1, bytes[1])?])
 }
 
-fn map_part(fd: i32, part: usize, bytes: usize) -> io::Result<View> {
+fn map_part(ring: BorrowedFd<'_>, part: usize, bytes: usize) -> io::Result<View> {
     // SAFETY: a mapping at an address of the kernel's choice touches no existing memory.
     let base = unsafe {
         libc::mmap(
@@ -152,7 +157,7 @@ fn map_part(fd: i32, part: usize, bytes: usize) -> io::Result<View> {
             bytes,
             libc::PROT_READ,
             libc::MAP_SHARED | libc::MAP_POPULATE,
-            fd,
+            ring.as_raw_fd(),
             OFFSETS[part],
         )
     };
@@ -231,12 +236,12 @@ pub struct SharedWords {
 }
 
 impl SharedWords {
-    /// Maps the words of the ring `fd`. `None` if the kernel refuses. The mapping keeps the ring
+    /// Maps the words of the ring the ring. `None` if the kernel refuses. The mapping keeps the ring
     /// open.
     #[cfg(not(explore))]
-    pub fn map(fd: i32) -> Option<SharedWords> {
+    pub fn map(ring: BorrowedFd<'_>) -> Option<SharedWords> {
         let offsets = offsets()?;
-        let view = map_part(fd, 0, WORDS_BYTES).ok()?;
+        let view = map_part(ring, 0, WORDS_BYTES).ok()?;
         // As the owner's mapping: a child process must not keep the ring open.
         // SAFETY: the range is a mapping of this function's own.
         unsafe { libc::madvise(view.base, view.bytes, libc::MADV_DONTFORK) };
@@ -270,8 +275,10 @@ impl SharedWords {
     /// As the real one, which may fail.
     #[cfg(explore)]
     #[allow(clippy::unnecessary_wraps, reason = "the real one may fail")]
-    pub fn map(fd: i32) -> Option<SharedWords> {
-        Some(SharedWords { fd })
+    pub fn map(ring: BorrowedFd<'_>) -> Option<SharedWords> {
+        Some(SharedWords {
+            fd: ring.as_raw_fd(),
+        })
     }
 
     /// Never: the simulated kernel has no task work.

@@ -2,22 +2,22 @@
 
 use std::time::{Instant, SystemTime};
 
-use windlass_world::inside::{Bubble, current};
+use windlass_world::inside::current;
 
 /// In nanoseconds.
 #[inline(always)]
 pub(crate) fn now_ns() -> Option<u64> {
-    current().map(Bubble::now_ns)
+    current().map(|bubble| bubble.now_ns())
 }
 
 /// In `std`'s type.
 #[inline(always)]
 pub(crate) fn now() -> Option<Instant> {
-    current().map(Bubble::now)
+    current().map(|bubble| bubble.now())
 }
 
 /// The time of day.
 #[inline(always)]
 pub(crate) fn time_of_day() -> Option<SystemTime> {
-    current().map(Bubble::time_of_day)
+    current().map(|bubble| bubble.time_of_day())
 }

@@ -588,9 +588,10 @@ impl Bubble {
     }
 
     /// Makes this the bubble of the calling thread, until the guard is dropped.
-    pub fn enter(&self) -> Entered<'_> {
-        set_current(self);
-        Entered(self)
+    pub fn enter(self: &Rc<Bubble>) -> Entered {
+        let entered = Rc::into_raw(Rc::clone(self));
+        set_current(entered);
+        Entered(entered)
     }
 }
 
@@ -620,13 +621,15 @@ impl Dice for Bubble {
     }
 }
 
-/// See [`Bubble::enter`].
+/// See [`Bubble::enter`]. One that is forgotten keeps the bubble.
 #[derive(Debug)]
-pub struct Entered<'a>(#[expect(dead_code, reason = "the bubble stays")] &'a Bubble);
+pub struct Entered(*const Bubble);
 
-impl Drop for Entered<'_> {
+impl Drop for Entered {
     fn drop(&mut self) {
         set_current(std::ptr::null());
+        // SAFETY: the count is from `enter`, on this thread, and is given back once.
+        drop(unsafe { Rc::from_raw(self.0) });
     }
 }
 
@@ -650,10 +653,61 @@ fn set_current(bubble: *const Bubble) {
     CURRENT.with(|c| c.set(bubble));
 }
 
-/// The bubble of the calling thread. The reference must not be kept: it is used before the next
-/// call that may end the run.
+/// The bubble of the calling thread.
 #[inline]
-pub fn current<'a>() -> Option<&'a Bubble> {
-    // SAFETY: the guard of `enter` borrows the bubble, and clears the pointer before it goes.
-    unsafe { current_ptr().as_ref() }
+pub fn current() -> Option<Rc<Bubble>> {
+    let bubble = current_ptr();
+    (!bubble.is_null()).then(|| {
+        // SAFETY: the guard of `enter` is on this thread, and has a count until it clears the pointer.
+        unsafe {
+            Rc::increment_strong_count(bubble);
+            Rc::from_raw(bubble)
+        }
+    })
+}
+
+/// Whether the calling thread is in a bubble.
+#[inline]
+pub fn is_inside() -> bool {
+    !current_ptr().is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::strategy::Walk;
+
+    fn bubble(serial: u64) -> Rc<Bubble> {
+        let network = Network::new(Quality::default(), Faults::default(), 0);
+        let bubble = Bubble::new(
+            Instant::now(),
+            1,
+            (Box::new(Walk::new(Rng::new(1))), None),
+            10,
+            false,
+            None,
+        );
+        Rc::new(bubble.with_network(network, serial))
+    }
+
+    /// The end of a run is no end for one who still looks at its bubble.
+    #[test]
+    fn a_bubble_stays_as_long_as_somebody_has_it() {
+        let kept = {
+            let bubble = bubble(7);
+            let _entered = bubble.enter();
+            current().unwrap()
+        };
+        assert!(current().is_none() && !is_inside());
+        assert_eq!((kept.serial(), Rc::strong_count(&kept)), (7, 1));
+    }
+
+    #[test]
+    fn a_guard_that_is_forgotten_keeps_the_bubble() {
+        let on_its_own = std::thread::spawn(|| {
+            std::mem::forget(bubble(8).enter());
+            current().unwrap().serial()
+        });
+        assert_eq!(on_its_own.join().unwrap(), 8);
+    }
 }

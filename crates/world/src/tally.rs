@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::panic::Location;
 
-use super::inside::{Bubble, current};
+use super::inside::current;
 use super::messages::Channel;
 
 /// Counts the messages of one channel.
@@ -41,8 +41,11 @@ impl Tally {
     }
 
     fn with(&self, f: impl FnOnce(&mut BTreeMap<u64, Channel>)) {
-        let is_its = |bubble: &&Bubble| bubble.serial() == self.serial && !bubble.is_over();
-        if let Some(messages) = current().filter(is_its).and_then(Bubble::messages) {
+        if let Some(bubble) = current()
+            && bubble.serial() == self.serial
+            && !bubble.is_over()
+            && let Some(messages) = bubble.messages()
+        {
             f(&mut messages.channels.borrow_mut());
         }
     }
@@ -68,7 +71,7 @@ impl Tally {
     /// The last receiver is gone, and with it all messages. What a host takes with it when it crashes is
     /// no fault of the program.
     pub fn lost(&self) {
-        let by_crash = current().is_some_and(Bubble::is_current_lost);
+        let by_crash = current().is_some_and(|bubble| bubble.is_current_lost());
         self.channel(|channel| {
             let n = std::mem::take(&mut channel.n_waiting);
             channel.n_lost += if by_crash { 0 } else { n };

@@ -88,7 +88,7 @@ impl SimDisk {
     ///
     /// If the caller is not in the run of the disk.
     pub(super) fn check_run(&self) -> io::Result<()> {
-        let run = bubble::current().map(Bubble::serial);
+        let run = bubble::current().map(|bubble| bubble.serial());
         if run != Some(self.run) {
             return Err(io::Error::other(
                 "the file belongs to a simulation that has ended, or that another thread runs",
@@ -102,7 +102,7 @@ impl SimDisk {
         if !time.is_zero() {
             let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             let until = bubble::current()
-                .map_or(0, Bubble::now_ns)
+                .map_or(0, |bubble| bubble.now_ns())
                 .saturating_add(ns);
             // An error means that the goroutine unwinds.
             let _ = current_context::shield(|| sleep::sleep_until(until));
@@ -124,7 +124,7 @@ impl SimDisk {
 
 /// The time of day.
 pub(super) fn now() -> SystemTime {
-    bubble::current().map_or(SystemTime::UNIX_EPOCH, Bubble::time_of_day)
+    bubble::current().map_or(SystemTime::UNIX_EPOCH, |bubble| bubble.time_of_day())
 }
 
 /// A descriptor that was taken out of a `File`, by its own file in the kernel.
@@ -160,7 +160,7 @@ fn run_of(bubble: &Bubble) -> Rc<RefCell<Drives<Opened>>> {
 /// The disk of a host in the run of the calling thread; `None` outside of a simulation.
 fn disk_of(host: u32) -> Option<Arc<SimDisk>> {
     let bubble = bubble::current()?;
-    let run = run_of(bubble);
+    let run = run_of(&bubble);
     let mut run = run.borrow_mut();
     let settings = run.settings.clone();
     let disk = run.disks.entry(host).or_insert_with(|| {
@@ -247,7 +247,7 @@ pub(super) fn take_out(opened: Arc<Opened>, descriptor: &std::fs::File) {
     let (Some(bubble), Some(key)) = (bubble::current(), key(descriptor)) else {
         return;
     };
-    let run = run_of(bubble);
+    let run = run_of(&bubble);
     run.borrow_mut()
         .taken_out
         .insert(key, TakenOut::Out(opened));
@@ -255,7 +255,7 @@ pub(super) fn take_out(opened: Arc<Opened>, descriptor: &std::fs::File) {
 
 /// The open file of a descriptor that was taken out of a `File`.
 pub(super) fn bring_back(descriptor: &std::fs::File) -> Option<Arc<Opened>> {
-    let run = run_of(bubble::current()?);
+    let run = run_of(&*bubble::current()?);
     let mut run = run.borrow_mut();
     let place = run.taken_out.get_mut(&key(descriptor)?)?;
     let opened = match place {

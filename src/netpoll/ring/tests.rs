@@ -341,10 +341,10 @@ fn a_cancelled_operation_completes() {
     let mut buf = [0; 1];
     let mut ready = GList::new();
     let (_, op) = recv(&ring, &a, &mut buf, &mut ready);
-    let early = crate::sys::uring::sync_cancel(ring.fd(), op.user_data());
+    let early = crate::sys::uring::sync_cancel(ring.borrow(), op.user_data());
     assert_eq!(early.unwrap_err().raw_os_error(), Some(libc::ENOENT));
     ring.flush();
-    crate::sys::uring::sync_cancel(ring.fd(), op.user_data()).unwrap();
+    crate::sys::uring::sync_cancel(ring.borrow(), op.user_data()).unwrap();
     wait_for(&ring, 1, &mut ready);
     assert_eq!(op.result(), -libc::ECANCELED);
 }

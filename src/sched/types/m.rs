@@ -232,7 +232,8 @@ impl M {
             oracle::runs_on(|| p.cpu());
         }
         let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
-        oracle::holds(self, &self.access, p);
+        // SAFETY: the word is this M's own, which is forgotten before it goes.
+        unsafe { oracle::holds(self, &self.access, p) };
         self.p.store(p.cast_mut(), Ordering::Relaxed);
     }
 }

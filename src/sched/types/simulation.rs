@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use windlass_ground::std_traits::debug_fields;
 use windlass_trace::recording::{Known, Recording};
@@ -79,7 +80,7 @@ pub(crate) type OnSwitch = Box<dyn Fn(&Sched, u64, u64)>;
 
 /// A simulated run.
 pub(crate) struct Simulation {
-    pub(crate) bubble: Bubble,
+    pub(crate) bubble: Rc<Bubble>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) runnable: RefCell<Runnable>,
     /// Goroutines that could run, but their host is paused.
@@ -123,7 +124,7 @@ impl Simulation {
         on_disk: fn(u32, DiskEvent),
     ) -> Simulation {
         Simulation {
-            bubble,
+            bubble: Rc::new(bubble),
             progress,
             runnable: RefCell::default(),
             held: RefCell::default(),

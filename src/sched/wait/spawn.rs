@@ -556,6 +556,8 @@ pub(crate) fn drop_outcome(g: GRef) {
     let dropped = catch_unwind(AssertUnwindSafe(drop_it));
     if let Err(payload) = dropped {
         // The panic hook has printed it.
+        count_panic(&*payload);
+        header::note_destructor_panic(g, &*payload);
         drop_payload(payload);
     }
 }

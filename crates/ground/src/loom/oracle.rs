@@ -16,7 +16,12 @@ pub use silent::{
 #[allow(missing_docs, reason = "the explorer's functions have it")]
 mod silent {
     #[inline(always)]
-    pub fn holds<M, A, P>(_: *const M, _: &A, _: *const P) {}
+    #[allow(
+        unsafe_code,
+        clippy::missing_safety_doc,
+        reason = "the explorer's function has it"
+    )]
+    pub unsafe fn holds<M, A, P>(_: *const M, _: &A, _: *const P) {}
 
     #[inline(always)]
     pub fn runs_on(_: impl FnOnce() -> usize) {}

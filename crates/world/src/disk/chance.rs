@@ -25,7 +25,7 @@ pub fn chance(per_million: u32) -> bool {
 /// A random time from `first` to `last`, which are in order; `first` where nothing is drawn.
 pub fn time(first: Duration, last: Duration) -> Duration {
     let width = last.saturating_sub(first);
-    if width.is_zero() || current().is_some_and(Dice::is_search) {
+    if width.is_zero() || current().is_some_and(|bubble| bubble.is_search()) {
         return first;
     }
     let (step, last) = (below(TIME_STEPS) as u32, TIME_STEPS as u32 - 1);
