@@ -24,7 +24,7 @@
 //!
 //! | call | how it waits |
 //! |---|---|
-//! | a read of data in the page cache | in place, by one system call that does not wait |
+//! | a read of data in the page cache | in place, by one system call that does not wait; after 512 such reads of a file in a row, by one that blocks the thread if the data is not there |
 //! | any other read of a file; reads and writes with `O_DIRECT` | parked, through the P's ring |
 //! | reads and writes of pipes, FIFOs, terminals, sockets | parked, through the ring, until ready |
 //! | `sync_all`, `sync_data`, `allocate`, opening a device | parked, through the ring, on a kernel worker |
@@ -83,6 +83,7 @@ mod file_times;
 #[cfg_attr(not(feature = "sim"), path = "no_memory.rs")]
 pub(crate) mod memory;
 mod metadata;
+mod warmth;
 mod transfer;
 mod file;
 mod fifo;

@@ -41,6 +41,7 @@ use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::poll_desc::SeenEvents;
 use crate::netpoll::pool::{self, BufferRing};
 use crate::sched::pacing::kernel_visits::Moment;
+use crate::sched::proc::check_ring::reap;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
@@ -88,11 +89,30 @@ fn last_p<'a>() -> Option<&'a P> {
 }
 
 /// A send or a receive did not have to wait. A goroutine that makes many of them does not compute
-/// (`due_work`).
+/// (`due_work`), and may run for long. So now and then it reaps what has completed at its P: idle Ps can steal
+/// runnable goroutines, but no completions.
 #[inline]
 pub(crate) fn note_transfer() {
     if let Some(m) = current::m() {
         bump(&m.transfers);
+        if m.transfers
+            .load(Ordering::Relaxed)
+            .is_multiple_of(REAP_EVERY)
+        {
+            reap_for_others();
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn reap_for_others() {
+    if let Some(section) = Section::enter() {
+        let (m, p) = (section.m(), section.m().p());
+        let has_room = Moment::Dispatch.reaps(p.runq.len());
+        if has_room && p.poller.inflight() > 0 && p.poller.has_unread() {
+            reap(m, p);
+        }
     }
 }
 
@@ -216,6 +236,9 @@ pub(crate) unsafe fn run_until(
 /// The number of cancellations that no deadline asked for, after which an operation that may need a
 /// kernel thread is carried out by system calls. One occurs if the thread that submitted it ends.
 const UNASKED_AT_MOST: u32 = 3;
+
+/// After so many transfers at an M that did not wait, it reaps what has completed meanwhile.
+const REAP_EVERY: u32 = 64;
 
 /// Until when operations that may need a kernel thread are not given to rings; 0 for never.
 /// Ordering: relaxed, a hint.

@@ -177,6 +177,43 @@ fn bytes_come_from_the_disk_when_the_cache_has_none() {
     });
 }
 
+/// After many reads from memory the next one does not ask whether the data is there.
+#[test]
+fn bytes_come_from_the_disk_after_many_that_did_not() {
+    both(|| {
+        let dir = TempDir::new();
+        let content = numbered(8 * 1024);
+        let path = dir.join("f");
+        fs::write(&path, &content).unwrap();
+        let mut file = File::open(&path).unwrap();
+        let mut buf = [0; 512];
+        let mut read_all = |file: &mut File, content: &[u8]| {
+            file.rewind().unwrap();
+            for (i, piece) in content.chunks(buf.len()).enumerate() {
+                file.read_exact_at(&mut buf, (i * piece.len()) as u64)
+                    .unwrap();
+                assert_eq!(buf, piece);
+                file.read_exact(&mut buf).unwrap();
+                assert_eq!(buf, piece);
+            }
+            let end = content.len() as u64;
+            assert_eq!(file.read_at(&mut buf, end).unwrap(), 0);
+            assert_eq!(file.read(&mut buf).unwrap(), 0);
+            assert_eq!(file.read_at(&mut buf, end - 100).unwrap(), 100);
+        };
+        for _ in 0..util::much(20, 5) {
+            read_all(&mut file, &content);
+        }
+        make_cold(&file);
+        read_all(&mut file, &content);
+        let writer = File::options().write(true).open(&path).unwrap();
+        writer.set_len(4096).unwrap();
+        read_all(&mut file, &content[..4096]);
+        writer.write_all_at(&content[..512], 4096).unwrap();
+        read_all(&mut file, &[&content[..4096], &content[..512]].concat());
+    });
+}
+
 /// Readers and writers that share a position must each have a piece of their own.
 #[test]
 fn goroutines_share_a_position_as_threads_do() {
@@ -1125,6 +1162,7 @@ crate::inside::tests! {
     reads_from_memory_give_way: "it asks for the fairness of a scheduler",
     a_file_is_written_and_read,
     bytes_come_from_the_disk_when_the_cache_has_none,
+    bytes_come_from_the_disk_after_many_that_did_not,
     goroutines_share_a_position_as_threads_do,
     direct_transfers_go_past_the_cache,
     names_are_made_changed_and_removed,

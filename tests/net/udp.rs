@@ -132,6 +132,30 @@ fn packets_there_and_back() {
     });
 }
 
+/// A goroutine that sends all the time does not keep one to itself whose packet has come: it can be stolen.
+#[test]
+fn a_sender_that_never_waits_makes_others_runnable() {
+    if !has_rings() || is_chaotic() {
+        return eprintln!("skipped: it is about completions of a ring");
+    }
+    let rt = runtime(1);
+    let handle = rt.handle();
+    rt.run(move || {
+        let (a, b) = pair();
+        let waiter = spawn(move || b.recv(&mut [0; 8]).unwrap());
+        // The only P submits the receive before it sleeps.
+        windlass::time::sleep(Duration::from_millis(5));
+        assert_eq!(handle.metrics().total().ring_inflight, 1);
+        // Few enough to take less time than after which a P is taken away.
+        for _ in 0..130 {
+            a.send(&[1]).unwrap();
+        }
+        let is_queued = handle.metrics().total().queue_depth > 0;
+        assert!(is_queued || waiter.is_finished());
+        assert_eq!(waiter.join().unwrap(), 1);
+    });
+}
+
 /// An empty packet is a packet, and an empty buffer takes one, as `std` has it.
 #[test]
 fn empty_packets_and_empty_buffers() {
@@ -500,6 +524,7 @@ fn packets_that_are_there_are_received_without_the_ring() {
 crate::inside::tests! {
     a_receive_tells_that_packets_are_forbidden: "it forges packets of the network below",
     packets_there_and_back: "it uses threads",
+    a_sender_that_never_waits_makes_others_runnable: "it is about completions of a ring",
     empty_packets_and_empty_buffers,
     a_parked_receive_takes_an_empty_packet,
     what_does_not_fit_is_cut_off,

@@ -34,7 +34,7 @@ fn are_events_due(p: &P, at: Moment) -> bool {
 
 /// Reaps completions. Returns the number of completed operations.
 #[inline(never)]
-fn reap(m: &M, p: &P) -> usize {
+pub(crate) fn reap(m: &M, p: &P) -> usize {
     let mut ready = GList::new();
     // No more than the queue has room for: overflow would wait behind goroutines that became
     // runnable later.
