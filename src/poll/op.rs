@@ -55,6 +55,7 @@ use crate::sys::call::{Attempt, Blocking, Class, IN_VAIN, MUST_BLOCK};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::request::{Request, left_something};
 use crate::sys::{file, signal};
+use crate::util::ladder;
 
 /// The result of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -89,15 +90,15 @@ fn last_p<'a>() -> Option<&'a P> {
 }
 
 /// A send or a receive did not have to wait. A goroutine that makes many of them does not compute
-/// (`due_work`), and may run for long. So now and then it reaps what has completed at its P: idle Ps can steal
-/// runnable goroutines, but no completions.
+/// (`due_work`), and may run for long. So after [`ladder::BATCH`] of them it reaps what has completed at its P, as after so
+/// many dispatches: idle Ps can steal runnable goroutines, but no completions.
 #[inline]
 pub(crate) fn note_transfer() {
     if let Some(m) = current::m() {
         bump(&m.transfers);
         if m.transfers
             .load(Ordering::Relaxed)
-            .is_multiple_of(REAP_EVERY)
+            .is_multiple_of(ladder::BATCH)
         {
             reap_for_others();
         }
@@ -236,9 +237,6 @@ pub(crate) unsafe fn run_until(
 /// The number of cancellations that no deadline asked for, after which an operation that may need a
 /// kernel thread is carried out by system calls. One occurs if the thread that submitted it ends.
 const UNASKED_AT_MOST: u32 = 3;
-
-/// After so many transfers at an M that did not wait, it reaps what has completed meanwhile.
-const REAP_EVERY: u32 = 64;
 
 /// Until when operations that may need a kernel thread are not given to rings; 0 for never.
 /// Ordering: relaxed, a hint.

@@ -12,7 +12,7 @@
 //! | [`SLICE_NS`], 200 us | a chain of hand-overs, a measurement in the average of dispatches, dispatches between two turns of the node queue, a goroutine that computes while others are due, timers of a few tickers that wait for one another |
 //! | [`LATE_NS`], 1 ms | what may be late without harm: deferred events, an idle node beside an overloaded one, timers of many sleepers, looks of sysmon at a P that makes progress, of threads that nothing wakes, retries without an event |
 //! | [`HOG_NS`], 10 ms | a goroutine on its P before that is retaken; sysmon's longest nap; the longest pause of attempts in vain |
-//! | [`BATCH`], 32 | ring entries until they are submitted, dispatches between two visits to the ring, events dispatched at once, timers that overtake |
+//! | [`BATCH`], 32 | ring entries until they are submitted, dispatches, or transfers that did not wait, between two visits to the ring, events dispatched at once, timers that overtake |
 //!
 //! `queue::runq::HALF`, half a local queue, is the same for lengths: a batch from the node queue, a look into it, and a queue
 //! that is long enough for completions to wait.
