@@ -22,6 +22,7 @@ use super::steal;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
+use crate::loom::oracle;
 use crate::sched::numa::policy::{self, OwnView, StealDenied, Verdict};
 use crate::sched::queue::global::StolenBatch;
 use crate::sched::types::events::{EventKind, FROM_NODE};
@@ -52,7 +53,7 @@ pub(crate) fn steal(m: &M, dry_sweeps: u32) -> Option<GRef> {
         let start = p.local.random.below(n);
         for i in 0..n {
             let victim = level.nodes[(start + i) % n];
-            let found = try_remote_steal(m, p, victim, level.distance, now_ns);
+            let found = oracle::theft(|| try_remote_steal(m, p, victim, level.distance, now_ns));
             if found.is_some() {
                 node.remote_peers.end_starvation();
                 return found;
