@@ -14,7 +14,7 @@ use super::clock::Clocks;
 use super::fiber;
 use super::kernel::{Kernel, Woken};
 use super::ledger::Ledger;
-use super::lines::{Access, Lines, Use};
+use super::lines::{Access, Lines, Thefts, Use};
 use super::log::{Log, What, end_with_finding};
 use super::machine::{Machine, Prices};
 use super::strategy::{Options, Pick, Recorded, Rng, Strategy};
@@ -112,6 +112,7 @@ pub(super) struct Control {
 pub(super) struct Twin {
     pub(super) clocks: Clocks,
     pub(super) lines: Lines,
+    pub(super) thefts: Thefts,
 }
 
 impl Twin {
@@ -193,10 +194,11 @@ pub(super) fn begin_twin(strategy: Box<dyn Strategy>, seed: u64, machine: Machin
     let twin = Twin {
         clocks: Clocks::new(machine),
         lines: Lines::default(),
+        thefts: Thefts::default(),
     };
     prepare(strategy, seed, u64::MAX, false, Some(twin));
     IS_TWIN.store(true, Ordering::Relaxed);
-    with(|c| c.kernel.faults = Default::default());
+    with(|c| c.kernel.serves_twin());
 }
 
 #[track_caller]
@@ -554,7 +556,7 @@ impl Control {
         address: usize,
         place: &'static Location<'static>,
     ) {
-        let Some(Twin { clocks, lines }) = &mut self.twin else {
+        let Some(Twin { clocks, lines, .. }) = &mut self.twin else {
             return;
         };
         clocks.charge(me, clocks.machine.prices.between);

@@ -9,9 +9,11 @@
 //!
 //! Sockets are real, and their state changes only when a thread, of which one runs at a time, or
 //! the kernel here makes a system call.
+//!
+//! In the twin operations are done as soon as they can be, by who enters the ring: `Arrivals` tells which are.
 #![allow(unsafe_code)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -100,6 +102,15 @@ struct Operation {
     edges: Option<OwnedFd>,
     /// It is done, and its completion is on its way.
     done: Option<Cqe>,
+    /// Of the twin: it was submitted, or its descriptor has become ready, and nobody has looked since.
+    is_due: bool,
+}
+
+impl Operation {
+    /// The descriptor that tells when it can be done.
+    fn watched(&self) -> i32 {
+        self.edges.as_ref().map_or(self.sqe.fd, AsRawFd::as_raw_fd)
+    }
 }
 
 /// Buffers that a program has provided (`IORING_REGISTER_PBUF_RING`).
@@ -202,8 +213,14 @@ impl Ring {
                 sqe,
                 edges,
                 done: None,
+                is_due: true,
             });
         }
+    }
+
+    /// Whether the kernel has operations to look at.
+    pub(super) fn has_due(&self) -> bool {
+        self.operations.iter().any(|op| op.is_due)
     }
 
     /// Ends the operation at `at` with an error.
@@ -322,10 +339,14 @@ const WRITE: u32 = 23;
 const SEND: u32 = 26;
 const RECV: u32 = 27;
 
+fn new_epoll() -> OwnedFd {
+    // SAFETY: the call takes plain integers and gives a descriptor that is nobody else's.
+    unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }
+}
+
 /// An epoll instance that tells of what comes to `fd`, and not of what is there.
 fn edges_of(fd: i32, events: u32) -> OwnedFd {
-    // SAFETY: the call takes plain integers and gives a descriptor that is nobody else's.
-    let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
+    let epoll = new_epoll();
     let mut event = libc::epoll_event {
         events: events | libc::EPOLLET as u32,
         u64: 0,
@@ -363,7 +384,23 @@ fn has_messages(fd: i32) -> bool {
     r == 0 && kind != libc::SOCK_STREAM
 }
 
+/// The kind of an operation, as its price knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Send,
+    Receive,
+    Other,
+}
+
 impl Sqe {
+    fn kind(&self) -> Kind {
+        match self.code() {
+            SEND | SENDMSG | WRITE | WRITEV => Kind::Send,
+            RECV | RECVMSG | READ | READV => Kind::Receive,
+            _ => Kind::Other,
+        }
+    }
+
     /// The readiness that an operation needs.
     fn waits_for(&self) -> i16 {
         match self.code() {
@@ -436,6 +473,51 @@ pub(super) struct Kernel {
     /// The epoll instances in which threads wait.
     epolls: Vec<i32>,
     pub(super) faults: Faults,
+    /// Of the twin.
+    arrivals: Option<Arrivals>,
+}
+
+/// Tells of descriptors for which operations wait.
+#[derive(Debug)]
+struct Arrivals {
+    epoll: OwnedFd,
+    /// The rings of the operations, by descriptor.
+    waiting: BTreeMap<i32, BTreeSet<usize>>,
+}
+
+/// The most descriptors of which one look tells.
+const ARRIVALS: usize = 64;
+
+impl Arrivals {
+    /// Tells once when a descriptor shows what an operation waits for, at once if it does now.
+    fn arm(&mut self, fd: i32, events: i16, ring: usize) {
+        self.waiting.entry(fd).or_default().insert(ring);
+        let mut event = libc::epoll_event {
+            events: u32::from(events.cast_unsigned()) | libc::EPOLLONESHOT as u32,
+            u64: fd as u64,
+        };
+        let mut control = |op| {
+            // SAFETY: the epoll instance is open, and the event is valid.
+            unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &raw mut event) }
+        };
+        if control(libc::EPOLL_CTL_MOD) != 0 {
+            control(libc::EPOLL_CTL_ADD);
+        }
+    }
+
+    /// Descriptors that are ready, each with the rings that wait for it.
+    fn take(&mut self) -> Vec<(i32, BTreeSet<usize>)> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; ARRIVALS];
+        // SAFETY: there is room for so many events, and no waiting.
+        let n = unsafe {
+            let (at, room) = (events.as_mut_ptr(), ARRIVALS as i32);
+            libc::epoll_wait(self.epoll.as_raw_fd(), at, room, 0)
+        };
+        let ready = events.iter().take(usize::try_from(n).unwrap_or(0));
+        let fds = ready.map(|event| event.u64 as i32);
+        fds.filter_map(|fd| self.waiting.remove_entry(&fd))
+            .collect()
+    }
 }
 
 /// A wait that the kernel ends.
@@ -455,7 +537,65 @@ impl Kernel {
             n_operations: 0,
             epolls: Vec::new(),
             faults: Faults::new(rng),
+            arrivals: None,
         }
+    }
+
+    /// Becomes the kernel of the twin: without faults, and operations are done as soon as they can be.
+    pub(super) fn serves_twin(&mut self) {
+        self.faults = Faults::default();
+        self.arrivals = Some(Arrivals {
+            epoll: new_epoll(),
+            waiting: BTreeMap::new(),
+        });
+    }
+
+    /// Of the twin: looks what has come to sockets; gives the rings with operations for that, by descriptor.
+    pub(super) fn look(&mut self) -> BTreeSet<i32> {
+        let mut rings = BTreeSet::new();
+        let arrived = self.arrivals.as_mut().map(Arrivals::take);
+        for (fd, waiting) in arrived.into_iter().flatten() {
+            for at in waiting {
+                let waits = |op: &&mut Operation| op.watched() == fd;
+                for op in self.rings[at].operations.iter_mut().filter(waits) {
+                    op.is_due = true;
+                    rings.insert(FIRST_FD + at as i32);
+                }
+            }
+        }
+        rings
+    }
+
+    /// Of the twin: the kind of the operation that is due next in a ring.
+    pub(super) fn next_due(&mut self, fd: i32) -> Option<Kind> {
+        let op = self.ring(fd)?.operations.iter().find(|op| op.is_due)?;
+        Some(op.sqe.kind())
+    }
+
+    /// Of the twin: does the operation that is due next in a ring, or waits until that can be done. Whether it is
+    /// done.
+    pub(super) fn do_next(&mut self, fd: i32, rng: &mut Rng) -> bool {
+        let Some(ring) = self.ring(fd) else {
+            return false;
+        };
+        let Some(at) = ring.operations.iter().position(|op| op.is_due) else {
+            return false;
+        };
+        let op = &mut ring.operations[at];
+        op.is_due = false;
+        let (name, watched) = (op.sqe.user_data, op.watched());
+        // An epoll instance shows nothing else.
+        let events = match op.edges {
+            Some(_) => libc::POLLIN,
+            None => op.sqe.waits_for(),
+        };
+        let is_done = ring.advance(at, None, rng);
+        let stays = ring.operations.iter().any(|op| op.sqe.user_data == name);
+        if let Some(arrivals) = self.arrivals.as_mut().filter(|_| stays) {
+            arrivals.arm(watched, events, (fd - FIRST_FD) as usize);
+        }
+        self.count();
+        is_done
     }
 
     pub(super) fn has_operations(&self) -> bool {

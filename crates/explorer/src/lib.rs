@@ -67,8 +67,8 @@ pub use control::{now_ns, point_of_call, point_of_membarrier, sleep_ns, spin_loo
 pub use futex::{futex_wait, futex_wake_one};
 pub use lock::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, sync_mpsc};
 pub use poller::{
-    Builder as RingBuilder, IoUring, Submitter, epoll_wait, ring_has_news, send_msg_ring,
-    sync_cancel,
+    Builder as RingBuilder, IoUring, Submitter, epoll_wait, receives, ring_has_news,
+    ring_has_task_work, send_msg_ring, sends, sync_cancel,
 };
 pub use thread::facade;
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 
-use super::machine::{LEVELS, Machine};
+use super::machine::{LEVELS, Level, Machine};
 
 /// How an operation uses a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,18 @@ pub(super) struct Access {
     pub(super) how: Use,
     pub(super) at_ps: u64,
     pub(super) place: &'static Location<'static>,
+}
+
+/// A place in the source: file, line and column.
+pub type At = (&'static str, u32, u32);
+
+/// Attempts to bring work from another node: the lines that came from other nodes meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thefts {
+    /// Of those that brought some, by the place of the access.
+    pub lines: BTreeMap<At, u64>,
+    /// Of those in vain.
+    pub n_lines_in_vain: u64,
 }
 
 /// The time when the thread can go on, and the time when the line has arrived.
@@ -112,7 +124,7 @@ struct Line {
     is_owned: bool,
     busy_until_ps: u64,
     cost: Cost,
-    places: BTreeMap<(&'static str, u32, u32), Cost>,
+    places: BTreeMap<At, Cost>,
 }
 
 /// A multiplication: the keys are addresses, and nobody chooses them to collide.
@@ -141,6 +153,8 @@ pub(super) struct Lines {
     all: HashMap<usize, Line, BuildHasherDefault<ByAddress>>,
     /// Transfers by level.
     pub(super) by_level: [u64; LEVELS.len()],
+    /// The places of transfers from other nodes, of the CPUs for which somebody asks.
+    from_nodes: BTreeMap<usize, Vec<At>>,
 }
 
 impl Lines {
@@ -167,6 +181,12 @@ impl Lines {
         line.moves_to(access);
         if let Some(level) = level {
             self.by_level[level] += 1;
+            if level == Level::Remote as usize {
+                let at = access.place;
+                if let Some(asked) = self.from_nodes.get_mut(&access.cpu) {
+                    asked.push((at.file(), at.line(), at.column()));
+                }
+            }
             let waited_ps = begin_ps - access.at_ps;
             line.cost.add(moved_ps, waited_ps);
             let at = access.place;
@@ -183,6 +203,16 @@ impl Lines {
             },
             line_ps: end_ps,
         }
+    }
+
+    /// From now on transfers from other nodes to this CPU are recorded.
+    pub(super) fn begin_record(&mut self, cpu: usize) {
+        self.from_nodes.insert(cpu, Vec::new());
+    }
+
+    /// The places of those since.
+    pub(super) fn end_record(&mut self, cpu: usize) -> Vec<At> {
+        self.from_nodes.remove(&cpu).unwrap_or_default()
     }
 
     /// Forgets the costs, and keeps who has which line.
@@ -216,8 +246,8 @@ pub struct LineCost {
     pub address: usize,
     /// All of it.
     pub cost: Cost,
-    /// By file, line and column of the access.
-    pub places: Vec<((&'static str, u32, u32), Cost)>,
+    /// By place of the access.
+    pub places: Vec<(At, Cost)>,
 }
 
 impl Line {

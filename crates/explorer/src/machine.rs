@@ -31,7 +31,7 @@ pub const LEVELS: [Level; 4] = [Level::Core, Level::L3, Level::Node, Level::Remo
 /// Prices in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prices {
-    /// The instructions between two points. The one price that is fitted, and not measured.
+    /// The instructions between two points. Fitted, and not measured.
     pub between: u64,
     /// A read-modify-write, or a fence, on a line that the core owns.
     pub rmw: u64,
@@ -47,6 +47,13 @@ pub struct Prices {
     pub switch: u64,
     /// A system call that does nothing: what each visit of the kernel costs at least.
     pub syscall: u64,
+    /// What sending on a socket costs beyond the call, with the way of the bytes to the other end.
+    pub send: u64,
+    /// What receiving costs beyond the call.
+    pub receive: u64,
+    /// What an operation of a ring costs the kernel each time that it looks at it: to wait for the descriptor, or
+    /// to be told of it and to complete it.
+    pub operation: u64,
     /// What falling asleep in the kernel costs a thread, beyond the call.
     pub sleep: u64,
     /// What a wake costs the thread that wakes, beyond the call.

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::atomic::sync_atomic::AtomicU32;
-use super::control::{charge_ps, is_twin, me, pin, with};
+use super::control::{Twin, charge_ps, is_twin, me, pin, with};
 use super::ledger::{Ledger, Machine};
 
 fn check(f: impl FnOnce(&mut Ledger) -> Option<&'static str>) {
@@ -18,6 +18,26 @@ fn check(f: impl FnOnce(&mut Ledger) -> Option<&'static str>) {
             }
         });
     }
+}
+
+/// `attempt` gives what it brings from another node.
+pub fn theft<T>(attempt: impl FnOnce() -> Option<T>) -> Option<T> {
+    let Some(me) = me().filter(|_| is_twin()) else {
+        return attempt();
+    };
+    let in_twin = |f: &mut dyn FnMut(&mut Twin)| with(|c| c.twin.as_mut().map_or((), f));
+    in_twin(&mut |twin| twin.lines.begin_record(twin.clocks.cpu(me)));
+    let found = attempt();
+    in_twin(&mut |twin| {
+        let places = twin.lines.end_record(twin.clocks.cpu(me));
+        match found {
+            Some(_) => {
+                (places.into_iter()).for_each(|at| *twin.thefts.lines.entry(at).or_default() += 1)
+            }
+            None => twin.thefts.n_lines_in_vain += places.len() as u64,
+        }
+    });
+    found
 }
 
 /// So many stacks were taken from a pool, or given back if that is negative.

@@ -9,12 +9,88 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{cqueue, squeue};
 
-use super::control::{self, Key, NEVER, me, point, with};
-use super::kernel::{Cqe, FIRST_FD, Sqe, owner_of};
+use super::control::{self, Key, NEVER, is_twin, me, point, point_at, with};
+use super::kernel::{Cqe, FIRST_FD, Kind, Sqe, owner_of};
+use super::lines::Use;
 use super::log::What;
+use super::machine::Prices;
 
 fn key(fd: i32) -> Key {
     Key::Ring((fd - FIRST_FD) as usize)
+}
+
+/// The line that the twin takes for the words of a ring that the kernel shares with its program. No memory is there.
+fn words(fd: i32) -> usize {
+    usize::MAX / 2 + 1 + ((fd as usize) << 7)
+}
+
+/// Of the twin: the calling thread reads the words of a ring.
+#[track_caller]
+fn reads_words(fd: i32) {
+    if is_twin() {
+        point_at(What::Load, Use::Read, words(fd));
+    }
+}
+
+/// Of the twin: the calling thread writes them.
+#[track_caller]
+fn writes_words(fd: i32) {
+    point_at(What::Swap, Use::Rmw, words(fd));
+}
+
+/// Of the twin: what has come to sockets is told to the rings that wait for it, and to threads that wait in them.
+#[track_caller]
+fn tell_rings() {
+    for fd in with(|c| c.kernel.look()) {
+        writes_words(fd);
+        with(|c| c.wake(key(fd), 1));
+    }
+}
+
+/// Of the twin: the calling thread does in the kernel what is due in a ring.
+#[track_caller]
+fn do_due(fd: i32) {
+    while let Some(kind) = with(|c| c.kernel.next_due(fd)) {
+        control::charge_ps(|prices| match kind {
+            Kind::Send => prices.operation + prices.send,
+            Kind::Receive | Kind::Other => prices.operation,
+        });
+        point(What::Kernel);
+        let is_done = with(|c| c.kernel.do_next(fd, &mut c.rng));
+        if is_done && kind == Kind::Receive {
+            control::charge_ps(|prices| prices.receive);
+        }
+        tell_rings();
+    }
+}
+
+/// Of the twin: `call` moves bytes, at a price, and gives how many. What it changes is seen by others when it is paid
+/// for.
+#[track_caller]
+fn moves_bytes(price: fn(&Prices) -> u64, call: impl FnOnce() -> isize) -> isize {
+    if !is_twin() || me().is_none() {
+        return call();
+    }
+    control::charge_ps(price);
+    point(What::Call);
+    let n = call();
+    // An error is in a word of the thread's, which other fibers would write.
+    if n >= 0 {
+        tell_rings();
+    }
+    n
+}
+
+/// A system call that sends.
+#[track_caller]
+pub fn sends(call: impl FnOnce() -> isize) -> isize {
+    moves_bytes(|prices| prices.send, call)
+}
+
+/// A system call that receives.
+#[track_caller]
+pub fn receives(call: impl FnOnce() -> isize) -> isize {
+    moves_bytes(|prices| prices.receive, call)
 }
 
 /// `IORING_REGISTER_SYNC_CANCEL` by name, or of all operations.
@@ -39,6 +115,9 @@ pub fn sync_cancel(fd: i32, user_data: Option<u64>) -> io::Result<()> {
 #[track_caller]
 pub fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
     point(What::Ring);
+    if is_twin() {
+        writes_words(fd);
+    }
     with(|c| {
         if let Some(errno) = c.kernel.faults.refuses(&mut c.rng) {
             return Err(io::Error::from_raw_os_error(errno));
@@ -52,12 +131,19 @@ pub fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
 }
 
 /// Whether the owner of a ring would find something to do: what other threads read in its words.
+#[track_caller]
 pub fn ring_has_news(fd: i32) -> bool {
+    reads_words(fd);
     with(|c| {
         c.kernel
             .ring(fd)
             .is_some_and(|ring| !ring.completions.is_empty() || !ring.submitted.is_empty())
-    })
+    }) || ring_has_task_work(fd)
+}
+
+/// Whether the kernel posts completions when it is entered.
+pub fn ring_has_task_work(fd: i32) -> bool {
+    is_twin() && with(|c| c.kernel.ring(fd).is_some_and(|ring| ring.has_due()))
 }
 
 /// `epoll_pwait2(2)` of a real epoll instance, in the schedule's time.
@@ -206,8 +292,10 @@ impl Submissions<'_> {
         })
     }
 
+    #[track_caller]
     pub fn taskrun(&self) -> bool {
-        false
+        reads_words(self.0.fd);
+        ring_has_task_work(self.0.fd)
     }
 
     pub fn cq_overflow(&self) -> bool {
@@ -220,7 +308,9 @@ impl Submissions<'_> {
 pub struct Completions<'a>(i32, PhantomData<&'a ()>);
 
 impl Completions<'_> {
+    #[track_caller]
     pub fn is_empty(&self) -> bool {
+        reads_words(self.0);
         with(|c| {
             c.kernel
                 .ring(self.0)
@@ -292,6 +382,11 @@ impl Submitter<'_> {
             (queued, c.kernel.submit(fd, &mut c.rng))
         });
         let n = taken.map_err(io::Error::from_raw_os_error)?;
+        if is_twin() {
+            // Sockets may have been closed.
+            tell_rings();
+            do_due(fd);
+        }
         if n < queued {
             // The kernel does not wait then.
             return Ok(n);
@@ -314,6 +409,9 @@ impl Submitter<'_> {
                 })
             });
             control::wait(me, key(fd), control::deadline(timeout_ns));
+            if is_twin() {
+                do_due(fd);
+            }
         }
         Ok(n)
     }

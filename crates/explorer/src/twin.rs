@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::control::{self, Control, with};
 use super::fiber;
-use super::lines::LineCost;
+use super::lines::{LineCost, Thefts};
 use super::machine::{LEVELS, Machine};
 use super::strategy;
 
@@ -42,6 +42,11 @@ pub fn forget_costs() {
             twin.lines.forget_costs();
         }
     });
+}
+
+/// The attempts so far to bring work from another node.
+pub fn thefts() -> Thefts {
+    with(|c| (c.twin.as_ref()).map_or_else(Thefts::default, |twin| twin.thefts.clone()))
 }
 
 /// The threads so far, by name, and for how many nanoseconds each has had a CPU.

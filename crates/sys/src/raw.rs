@@ -14,6 +14,22 @@ use libc::{
 
 use crate::race;
 
+#[cfg(explore)]
+use windlass_explorer::{receives, sends};
+
+/// Of the twin such a call has a price.
+#[cfg(not(explore))]
+#[inline(always)]
+fn sends(call: impl FnOnce() -> isize) -> isize {
+    call()
+}
+
+#[cfg(not(explore))]
+#[inline(always)]
+fn receives(call: impl FnOnce() -> isize) -> isize {
+    call()
+}
+
 /// A null pointer where the kernel allows one.
 const NONE: *const c_void = std::ptr::null();
 
@@ -124,7 +140,7 @@ pub unsafe fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isi
     let _received = race::receives();
     let (fd, flags) = (fd as c_long, flags as c_long);
     // SAFETY: by this function's contract; the sender's address is not asked for.
-    unsafe { syscall(libc::SYS_recvfrom, fd, buf, len, flags, NONE, NONE) as isize }
+    receives(|| unsafe { syscall(libc::SYS_recvfrom, fd, buf, len, flags, NONE, NONE) as isize })
 }
 
 /// # Safety
@@ -135,7 +151,7 @@ pub unsafe fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> i
     race::sends();
     let (fd, flags, no_len) = (fd as c_long, flags as c_long, 0 as c_long);
     // SAFETY: by this function's contract; there is no address.
-    unsafe { syscall(libc::SYS_sendto, fd, buf, len, flags, NONE, no_len) as isize }
+    sends(|| unsafe { syscall(libc::SYS_sendto, fd, buf, len, flags, NONE, no_len) as isize })
 }
 
 /// # Safety
@@ -145,7 +161,7 @@ pub unsafe fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> i
 pub unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
     let _received = race::receives();
     // SAFETY: by this function's contract.
-    unsafe { syscall(libc::SYS_recvmsg, fd as c_long, msg, flags as c_long) as isize }
+    receives(|| unsafe { syscall(libc::SYS_recvmsg, fd as c_long, msg, flags as c_long) as isize })
 }
 
 /// # Safety
@@ -155,7 +171,7 @@ pub unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
 pub unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
     race::sends();
     // SAFETY: by this function's contract.
-    unsafe { syscall(libc::SYS_sendmsg, fd as c_long, msg, flags as c_long) as isize }
+    sends(|| unsafe { syscall(libc::SYS_sendmsg, fd as c_long, msg, flags as c_long) as isize })
 }
 
 /// # Safety

@@ -281,11 +281,10 @@ impl SharedWords {
         })
     }
 
-    /// Never: the simulated kernel has no task work.
+    /// Whether the kernel has completions for a thread that has not collected them.
     #[cfg(explore)]
-    #[allow(clippy::unused_self, reason = "the simulated kernel has no task work")]
     pub fn has_task_work(&self) -> bool {
-        false
+        windlass_explorer::ring_has_task_work(self.fd)
     }
 
     /// Whether the owner would find something to do.

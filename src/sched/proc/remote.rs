@@ -8,7 +8,7 @@
 //!
 //! The node's queue comes first: it costs one lock, and its goroutines overflowed or came from
 //! outside; the oldest are taken. In local queues goroutines that have never run are preferred (they have no stack yet,
-//! and get one on this node): those of a queue whose oldest half has one; then the goroutines of any. A local queue
+//! and get one on this node): those of a queue whose oldest has not; then the goroutines of any. A local queue
 //! only gives up its oldest goroutines, so a thief cannot choose within it. Goroutines bound to their node stay: a local
 //! queue from which only bound goroutines would be taken is skipped, and a bound one taken with
 //! others goes to its node's queue.
@@ -22,6 +22,7 @@ use super::steal;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
+use crate::loom::oracle;
 use crate::sched::numa::policy::{self, OwnView, StealDenied, Verdict};
 use crate::sched::queue::global::StolenBatch;
 use crate::sched::types::events::{EventKind, FROM_NODE};
@@ -52,7 +53,7 @@ pub(crate) fn steal(m: &M, dry_sweeps: u32) -> Option<GRef> {
         let start = p.local.random.below(n);
         for i in 0..n {
             let victim = level.nodes[(start + i) % n];
-            let found = try_remote_steal(m, p, victim, level.distance, now_ns);
+            let found = oracle::theft(|| try_remote_steal(m, p, victim, level.distance, now_ns));
             if found.is_some() {
                 node.remote_peers.end_starvation();
                 return found;
@@ -140,8 +141,11 @@ fn take(m: &M, p: &P, victim: &Node) -> StolenBatch {
                 p.stats.remote_probes.add(1);
             }
             let max = batch(from.runq.len()) as u32;
-            let is_wanted = |g: GRef| !g.is_bound() && (!wants_fresh || g.is_fresh());
-            if from.runq.peek_oldest(max).any(is_wanted) {
+            // Each header is two lines of the other node.
+            let mut oldest = from
+                .runq
+                .peek_oldest(if wants_fresh { max.min(1) } else { max });
+            if oldest.any(|g| (!wants_fresh || g.is_fresh()) && !g.is_bound()) {
                 taken.gs = steal::take_unbound(m, from, max);
             }
             let left = from.runq.len();

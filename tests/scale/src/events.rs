@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use windlass::channel::unbounded;
-use windlass::explore::twin::{cpu_times, current_cpu, now_ns};
+use windlass::explore::lines::Thefts;
+use windlass::explore::twin::{cpu_times, current_cpu, now_ns, thefts};
 use windlass::explore::{advance, charge};
 use windlass::metrics::PMetrics;
 use windlass::{Builder, Runtime, blocking, sleep, spawn, yield_now};
 
 use crate::clock::{begin_costs, end_costs};
+use crate::table::receiver;
 use crate::workloads::build;
 
 /// A figure of an event: its name, its value in a unit, and the most that it is to be.
@@ -276,24 +278,62 @@ fn hogs(builder: Builder) -> Vec<Figure> {
     })
 }
 
-/// Lines of other nodes that thieves have read since `before`: for each search of other nodes, and for each goroutine
-/// that they brought from there.
-fn probes(before: &PMetrics, after: &PMetrics) -> [Figure; 2] {
-    let n_probes = (after.remote_probes - before.remote_probes) as f64;
-    let n_searches = after.remote_searches - before.remote_searches;
-    let n_stolen = after.stolen.remote - before.stolen.remote;
-    [
-        figure(
-            "lines read by a search of other nodes",
-            n_probes / n_searches.max(1) as f64,
-            "",
-        ),
-        figure(
-            "lines read for a goroutine from another node",
-            n_probes / n_stolen.max(1) as f64,
-            "",
-        ),
-    ]
+/// What thieves have done so far beside their own nodes.
+pub(crate) struct Searches {
+    sums: PMetrics,
+    thefts: Thefts,
+}
+
+impl Searches {
+    pub(crate) fn so_far(rt: &Runtime) -> Searches {
+        Searches {
+            sums: rt.metrics().total(),
+            thefts: thefts(),
+        }
+    }
+
+    /// Lines of other nodes that thieves have read until `after`: for each search of other nodes, and for each
+    /// goroutine that they brought from there. Of the latter, those of the visits that brought it.
+    pub(crate) fn until(&self, after: &Searches) -> [Figure; 3] {
+        let Searches { sums, thefts } = self;
+        let n_probes = (after.sums.remote_probes - sums.remote_probes) as f64;
+        let n_searches = after.sums.remote_searches - sums.remote_searches;
+        let n_stolen = after.sums.stolen.remote - sums.stolen.remote;
+        let n_before = |at| thefts.lines.get(at).copied().unwrap_or(0);
+        let mut lines: Vec<_> = (after.thefts.lines.iter())
+            .map(|(at, n)| (n - n_before(at), *at))
+            .collect();
+        lines.sort_unstable_by(|one, other| other.cmp(one));
+        let n_lines = lines.iter().map(|(n, _)| *n).sum::<u64>() as f64;
+        let each = |n: f64, of: u64| n / of.max(1) as f64;
+        for (n, (file, line, column)) in lines.into_iter().take(3).filter(|(n, _)| *n > 0) {
+            println!(
+                "  theft {}: {:.2} transfers for a goroutine at {file}:{line}",
+                receiver(file, line, column),
+                each(n as f64, n_stolen)
+            );
+        }
+        [
+            figure(
+                "lines read by a search of other nodes",
+                each(n_probes, n_searches),
+                "",
+            ),
+            figure(
+                "lines read for a goroutine from another node",
+                each(n_probes, n_stolen),
+                "",
+            ),
+            with_goal(
+                3.0,
+                figure(
+                    "transfers of the theft for such a goroutine",
+                    each(n_lines, n_stolen),
+                    "",
+                ),
+            ),
+        ]
+    }
 }
 
 /// How long after the channel was closed half of the goroutines and all of them have gone on.
@@ -313,7 +353,7 @@ fn wakes(builder: Builder) -> Vec<Figure> {
         };
         let all: Vec<_> = (0..n).map(wait).collect();
         sleep(Duration::from_millis(20));
-        let before = rt.metrics().total();
+        let before = Searches::so_far(&rt);
         begin_costs();
         let begin_ns = now_ns();
         drop(open);
@@ -329,7 +369,7 @@ fn wakes(builder: Builder) -> Vec<Figure> {
             figure("half of them have gone on after", late_us[n / 2], "µs"),
             figure("the last has gone on after", late_us[n - 1], "µs"),
         ];
-        figures.extend(probes(&before, &rt.metrics().total()));
+        figures.extend(before.until(&Searches::so_far(&rt)));
         figures
     })
 }
@@ -353,9 +393,9 @@ fn producer(builder: Builder) -> Vec<Figure> {
         };
         let all: Vec<_> = (0..n_ps).map(consumer).collect();
         // All have come to wait, and all Ms sleep: their searches were in vain.
-        let searching = rt.metrics().total();
+        let searching = Searches::so_far(&rt);
         sleep(Duration::from_millis(20));
-        let asleep = rt.metrics().total();
+        let asleep = Searches::so_far(&rt);
         begin_costs();
         let begin_ns = now_ns();
         (0..5 * n_ps).for_each(|_| send.send(()).expect("some receive"));
@@ -381,12 +421,12 @@ fn producer(builder: Builder) -> Vec<Figure> {
             ),
             figure("all is sent after", us(sent_ns - begin_ns), "µs"),
         ];
-        let [in_vain, _] = probes(&searching, &asleep);
+        let [in_vain, ..] = searching.until(&asleep);
         figures.push(Figure {
             name: "lines read by a search in vain",
             ..in_vain
         });
-        figures.extend(probes(&asleep, &rt.metrics().total()));
+        figures.extend(asleep.until(&Searches::so_far(&rt)));
         figures
     })
 }

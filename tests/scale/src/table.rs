@@ -114,7 +114,7 @@ fn row([machine, workload, n_ps]: [&str; 3]) -> ExitCode {
 }
 
 /// Work of which no part needs another P, and the machines on which it is drawn.
-const LOCAL: [&str; 3] = ["spawn", "pairs", "sleepers"];
+const LOCAL: [&str; 4] = ["spawn", "pairs", "sleepers", "echo"];
 const LARGE: [&str; 4] = ["1x72", "2x32smt", "4x28", "8x64"];
 
 fn chart(file: &str) -> ExitCode {
@@ -278,6 +278,9 @@ fn show_burst(model: &Model, n_lines: usize) {
         us(burst.spawned_ns),
         us(burst.ended_ns)
     );
+    for figure in burst.searches {
+        println!("  {figure}");
+    }
     show_lines(&report, burst.ended_ns * n_ps as u64, n_lines);
 }
 
@@ -356,7 +359,7 @@ fn places(report: &Report) -> Vec<((&'static str, u32, u32), u64, u64)> {
 }
 
 /// The name of what the call at a place in the source is made on: `head` of `self.head.load(..)`.
-fn receiver(file: &str, line: u32, column: u32) -> String {
+pub(crate) fn receiver(file: &str, line: u32, column: u32) -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
     let Ok(text) = std::fs::read_to_string(format!("{root}{file}")) else {
         return "?".to_owned();
@@ -370,6 +373,7 @@ fn receiver(file: &str, line: u32, column: u32) -> String {
     let until: String = here.chars().take(column as usize - 1).collect();
     let whole = before + &until;
     let path = whole.trim_end().trim_end_matches('.').trim_end();
+    let path = path.trim_end_matches("()");
     let from = path
         .rfind(|c: char| !c.is_alphanumeric() && c != '_')
         .map_or(0, |at| at + 1);

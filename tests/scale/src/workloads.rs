@@ -1,9 +1,11 @@
 //! The workloads: programs of the public interface, which run on the twin and on this machine alike.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::channel::bounded;
+use windlass::net::{TcpListener, TcpStream};
 use windlass::sync::Mutex;
 use windlass::task::JoinHandle;
 use windlass::{Builder, Runtime, sleep, spawn, yield_now};
@@ -11,6 +13,8 @@ use windlass::{Builder, Runtime, sleep, spawn, yield_now};
 #[cfg(explore)]
 use crate::clock::current_cpu;
 use crate::clock::{LONGER, begin_costs, charge, end_costs, now_ns};
+#[cfg(explore)]
+use crate::events::{Figure, Searches};
 
 /// A workload: goroutines that repeat one operation on each P.
 #[derive(Clone, Copy)]
@@ -64,6 +68,13 @@ pub(crate) const ALL: &[Workload] = &[
         span: Duration::from_millis(4),
         batch: 1,
         start: sleepers,
+    },
+    Workload {
+        name: "echo",
+        what: "64 bytes go to a server goroutine over TCP and come back, two connections on each P",
+        span: Duration::from_millis(1),
+        batch: 1,
+        start: echo,
     },
     Workload {
         name: "one-to-all",
@@ -220,6 +231,39 @@ fn sleepers(n_ps: u64, window: Window) -> Vec<JoinHandle<f64>> {
     })
 }
 
+fn echo(n_ps: u64, window: Window) -> Vec<JoinHandle<f64>> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it has one");
+    let connect = |_| {
+        let client = TcpStream::connect(address).expect("it listens");
+        let (server, _) = listener.accept().expect("it has connected");
+        for end in [&client, &server] {
+            end.set_nodelay(true).expect("TCP can do that");
+        }
+        (client, server)
+    };
+    let connections: Vec<_> = (0..2 * n_ps).map(connect).collect();
+    let start = |(client, server)| spawn(move || exchange(client, server, window));
+    connections.into_iter().map(start).collect()
+}
+
+/// Sends to a server goroutine and waits for the answer, again and again.
+fn exchange(mut client: TcpStream, mut server: TcpStream, window: Window) -> f64 {
+    let mut bytes = [7; 64];
+    let other = spawn(move || {
+        while server.read_exact(&mut bytes).is_ok() {
+            server.write_all(&bytes).expect("it is received");
+        }
+    });
+    let rate = window.rate(|| {
+        client.write_all(&bytes).expect("it is received");
+        client.read_exact(&mut bytes).expect("it is sent");
+    });
+    drop(client);
+    other.join().expect("it ends");
+    rate
+}
+
 fn one_to_all(n_ps: u64, window: Window) -> Vec<JoinHandle<f64>> {
     let (to, at) = bounded::<()>(256);
     drop(spawn(move || while to.send(()).is_ok() {}));
@@ -247,6 +291,7 @@ pub(crate) struct Burst {
     pub(crate) begun_ns: Vec<u64>,
     /// All goroutines have ended.
     pub(crate) ended_ns: u64,
+    pub(crate) searches: [Figure; 3],
 }
 
 /// Spawns 10,000 goroutines into an idle machine.
@@ -255,6 +300,7 @@ pub(crate) fn burst(rt: &Runtime) -> Burst {
     rt.run(|| {
         // All Ms fall asleep.
         sleep(Duration::from_millis(20));
+        let before = Searches::so_far(rt);
         begin_costs();
         let begin_ns = now_ns();
         let mut first = std::collections::BTreeMap::from([(current_cpu(), 0)]);
@@ -279,6 +325,7 @@ pub(crate) fn burst(rt: &Runtime) -> Burst {
             spawned_ns,
             begun_ns,
             ended_ns,
+            searches: before.until(&Searches::so_far(rt)),
         }
     })
 }

@@ -3,13 +3,13 @@
 #[cfg(explore)]
 pub use windlass_explorer::oracle::{
     commit_is_over, commits, committed, dies, forgets, holds, lives, may_help, must, ran, runs,
-    runs_on, slots, stacks, touches,
+    runs_on, slots, stacks, theft, touches,
 };
 
 #[cfg(not(explore))]
 pub use silent::{
     commit_is_over, commits, committed, holds, lives, may_help, ran, runs, runs_on, slots, stacks,
-    touches,
+    theft, touches,
 };
 
 #[cfg(not(explore))]
@@ -51,6 +51,11 @@ mod silent {
 
     #[inline(always)]
     pub fn touches<T>(_: *const T) {}
+
+    #[inline(always)]
+    pub fn theft<T>(attempt: impl FnOnce() -> Option<T>) -> Option<T> {
+        attempt()
+    }
 
     #[inline(always)]
     pub fn stacks(_: isize) {}
