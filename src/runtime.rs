@@ -14,7 +14,7 @@ use windlass_ground::std_traits::debug_fields;
 use windlass_ground::usable_cpus::{UsableCpus, Wanted};
 use windlass_topology::{Level, Plan, Source, Topology};
 
-use crate::config::{Config, MAX_PROCESSORS, NumaPolicy};
+use crate::config::{Config, NumaPolicy};
 use crate::context::Context;
 use crate::debug::dump::Dump;
 use crate::debug::goroutines::{self, Goroutine};
@@ -22,7 +22,7 @@ use crate::debug::leaks::{self, Leaks};
 use crate::debug::profile::{self, Profile};
 use crate::debug::trace::{self, Trace};
 use crate::debug::waits::{self, WaitProfile};
-use crate::debug::{deadlock, env, live, panics, schedtrace, shutdown, sigquit, stall};
+use crate::debug::{env, observers};
 use crate::g::details::Details;
 use crate::g::header;
 use crate::g::slab::DepotId;
@@ -39,7 +39,6 @@ use crate::sched::proc::{run, spare, threads as threads_of_ms};
 use crate::sched::queue::global::NodeQueue;
 use crate::sched::queue::idle::IdleSet;
 use crate::sched::types::current;
-use crate::sched::types::debug_hooks::{Check, DebugHooks, OnStall, Print};
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
 #[cfg(feature = "sim")]
@@ -496,7 +495,7 @@ impl Builder {
         self.config.check()?;
         self.read_environment();
         chaos::begin();
-        let chosen = self.config.processors.or_else(processors_from_env);
+        let chosen = self.config.processors.or_else(env::processors);
         let wanted = Wanted {
             topology: self.config.topology.clone(),
             pin: self.config.pin,
@@ -509,76 +508,17 @@ impl Builder {
         place.check(n_ps)?;
         let max = self.config.max_processors;
         let max = max.unwrap_or_else(|| place.max_processors());
-        let hooks = debug_hooks(&self.config);
-        let (wants_sigquit, is_live) = (self.config.dump_on_sigquit, self.config.live_metrics);
         let sched = make_sched(self.config, place, max.max(n_ps))?;
         resize::resize(&sched, n_ps)?;
         children::install();
-        if !sched.config.is_simulated() {
-            deadlock::register(&sched);
-        }
-        let first = sched.debug_hooks.set(hooks);
-        debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
-        #[cfg(feature = "backtrace")]
-        if sched.config.stall_reports.is_some() {
-            crate::sched::monitor::stall::allow_samples();
-        }
-        if sched.config.flight_recorder {
-            sched.start_tracing();
-        }
-        if sched.config.cpu_accounting {
-            sched.start_accounting();
-        }
+        observers::install(&sched)?;
         // SAFETY: the function formats into a fixed buffer and writes it; it takes no lock and does not allocate.
         unsafe { signal::install_fault_handler(stack_overflow::report) };
-        if sched.config.name_panics {
-            panics::install();
-        }
-        if wants_sigquit {
-            sigquit::register(&sched)?;
-        }
-        if is_live {
-            live::register(&sched);
-        }
         Ok(Runtime {
             sched,
             running: Mutex::new(()),
         })
     }
-}
-
-/// The value of `WINDLASS_PROCS`. An invalid value is reported on stderr and ignored.
-fn processors_from_env() -> Option<usize> {
-    let value = std::env::var_os("WINDLASS_PROCS").filter(|v| !v.is_empty())?;
-    let n = value.to_str().and_then(|v| v.trim().parse().ok());
-    let n = n.filter(|n| (1..=MAX_PROCESSORS).contains(n));
-    if n.is_none() {
-        signal::report(format_args!(
-            "WINDLASS_PROCS={} is not heeded: it must be a number from 1 to \
-             {MAX_PROCESSORS}",
-            value.to_string_lossy()
-        ));
-    }
-    n
-}
-
-/// The observers that the settings ask for; sysmon calls them.
-fn debug_hooks(config: &Config) -> DebugHooks {
-    let print: Print = if config.scheddetail {
-        schedtrace::print_detail
-    } else {
-        schedtrace::print
-    };
-    let every = config.schedtrace.filter(|every| !every.is_zero());
-    let check: Option<Check> = config.deadlock_detection.then_some(deadlock::check);
-    let stalls = config.stall_reports.filter(|after| !after.is_zero());
-    let stalls = stalls.map(|after| {
-        let reporter: Box<dyn OnStall> = Box::<stall::Reporter>::default();
-        (after, reporter)
-    });
-    let shutdown = config.shutdown_timeout;
-    let shutdown = shutdown.map(|most| (most, shutdown::give_up as Check));
-    DebugHooks::new(every.map(|every| (every, print)), check, stalls, shutdown)
 }
 
 /// Creates the nodes and up to `max` Ps, none of them in use. The Ps of a node are made on the

@@ -1,9 +1,10 @@
-//! The settings in the environment variable `WINDLASS_DEBUG`.
+//! The settings in the environment variables `WINDLASS_DEBUG` and `WINDLASS_PROCS`.
 
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::config::MAX_PROCESSORS;
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::race;
 use crate::sys::signal;
@@ -35,6 +36,21 @@ pub(crate) fn settings() -> Settings {
         ));
     }
     settings
+}
+
+/// The value of `WINDLASS_PROCS`. An invalid value is reported on stderr and ignored.
+pub(crate) fn processors() -> Option<usize> {
+    let value = std::env::var_os("WINDLASS_PROCS").filter(|v| !v.is_empty())?;
+    let n = value.to_str().and_then(|v| v.trim().parse().ok());
+    let n = n.filter(|n| (1..=MAX_PROCESSORS).contains(n));
+    if n.is_none() {
+        signal::report(format_args!(
+            "WINDLASS_PROCS={} is not heeded: it must be a number from 1 to \
+             {MAX_PROCESSORS}",
+            value.to_string_lossy()
+        ));
+    }
+    n
 }
 
 /// The variables that windlass reads, and the feature that one needs.

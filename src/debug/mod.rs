@@ -34,6 +34,7 @@ pub(crate) mod trace;
 pub(crate) mod profile;
 pub(crate) mod waits;
 pub(crate) mod leaks;
+pub(crate) mod observers;
 
 pub use dump::Dump;
 pub use goroutines::{Goroutine, State};
