@@ -631,8 +631,8 @@ pub struct RuntimeMetrics {
     /// [`Runtime::memory_placement`](crate::Runtime::memory_placement) shows where.
     pub placement_refusals: u64,
     /// Goroutines of this process that ended by a panic which nobody was told of: their handle was dropped, before or after
-    /// that. A panic in the destructor of a result that nobody takes counts, too. One that a `join`, a group or a scope passes on is not
-    /// counted.
+    /// that. A panic in the destructor of a result that nobody takes counts, too. One that a `join`, a group or a scope
+    /// passes on is not counted.
     pub detached_panics: u64,
 }
 

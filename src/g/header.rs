@@ -1091,13 +1091,12 @@ fn note_panic<T>(g: GRef, outcome: &Outcome<T>, ran: bool) {
 }
 
 /// Tells the simulation that the destructor of what `g` has returned panicked, in the goroutine that runs.
+#[cfg_attr(not(feature = "sim"), allow(unused_variables))]
 pub(crate) fn note_destructor_panic(g: GRef, payload: &(dyn Any + Send)) {
     #[cfg(feature = "sim")]
     if let Some(bubble) = bubble::current() {
-        let id = bubble.running();
-        bubble.note_panic(id, g.name().filter(|_| id == g.id()), payload);
+        bubble.note_panic_in(bubble.running(), g.id(), g.name(), payload);
     }
-    let _ = (g, payload);
 }
 
 /// The source of goroutine ids in this process; Ps reserve them in batches.

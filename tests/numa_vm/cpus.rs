@@ -115,7 +115,7 @@ fn a_cpuset_that_changes_is_followed() {
     let rt = build(Builder::new()).unwrap();
     assert_eq!(rt.processors(), all.len());
     rt.run(|| {
-        let load = Load::begin(3);
+        let load = Load::begin(3, None);
         follows(&rt, &all, all.len());
         let (low, high) = all.split_at(all.len() / 2);
         let first_and_high = [&all[..1], high].concat();
@@ -159,7 +159,7 @@ fn a_cpuset_may_grow_beyond_what_it_was() {
     assert_eq!(rt.processors(), 1);
     for _ in 0..2 {
         rt.run(|| {
-            let load = Load::begin(2);
+            let load = Load::begin(2, None);
             for cpus in [&all[..1], &all, last, &all] {
                 group.set(cpus);
                 follows(&rt, cpus, cpus.len());
@@ -187,7 +187,7 @@ fn a_number_that_was_chosen_is_kept_in_a_small_cpuset() {
     let _guard = hang_guard();
     let rt = build(Builder::new().processors(n)).unwrap();
     rt.run(|| {
-        let load = Load::begin(3);
+        let load = Load::begin(3, None);
         let low = &machine.nodes()[0].cpus;
         for (cpus, n_away) in [(low, n - low.len()), (&all, 0)] {
             group.set(cpus);
@@ -223,7 +223,7 @@ fn cpus_go_offline_and_come_back() {
     let rt = build(Builder::new()).unwrap();
     assert_eq!(rt.processors(), n);
     rt.run(|| {
-        let load = Load::begin(3);
+        let load = Load::begin(3, None);
         // One of a node, then all of it, the last node and not the first: CPU 0 often has to stay.
         let gone: Vec<usize> = all[n - 2..].iter().rev().copied().collect();
         for i in 0..gone.len() {

@@ -16,6 +16,9 @@ use crate::util::{
 use windlass::topology::Topology;
 use windlass::{Builder, Runtime, sleep, spawn, task, yield_now};
 
+/// The tests wait for looks that come once a second.
+const PAUSE: Option<Duration> = Some(Duration::from_millis(1));
+
 /// In the child: two CPUs. In its parent: runs the child. `None` where there is one CPU, which
 /// it says.
 fn two_cpus(name: &str) -> Option<[usize; 2]> {
@@ -80,7 +83,7 @@ fn a_mask_from_outside_is_followed() {
     let rt = build(Builder::new()).unwrap();
     assert_eq!(rt.processors(), 2);
     rt.run(|| {
-        let load = Load::begin_light(4);
+        let load = Load::begin(4, PAUSE);
         follows(&rt, &[a, b], 2);
         assert_eq!(rt.metrics().replans, 0);
         let masks: [&[usize]; 5] = [&[a], &[b], &[a, b], &[b], &[a, b]];
@@ -107,7 +110,7 @@ fn it_grows_beyond_what_it_began_with() {
     let rt = build(Builder::new()).unwrap();
     assert_eq!(rt.processors(), 1);
     rt.run(|| {
-        let load = Load::begin_light(2);
+        let load = Load::begin(2, PAUSE);
         for cpus in [&[a, b][..], &[a], &[a, b]] {
             set_all(cpus);
             follows(&rt, cpus, cpus.len());
@@ -127,7 +130,7 @@ fn the_same_mask_again_pins_again() {
     set_all(&[a, b]);
     let rt = build(Builder::new()).unwrap();
     rt.run(|| {
-        let load = Load::begin_light(2);
+        let load = Load::begin(2, PAUSE);
         for _ in 0..3 {
             set_all(&[a, b]);
             follows(&rt, &[a, b], 2);
@@ -184,7 +187,7 @@ fn a_number_that_was_chosen_is_kept() {
     set_all(&[a, b]);
     let rt = build(Builder::new().processors(3)).unwrap();
     rt.run(|| {
-        let load = Load::begin_light(2);
+        let load = Load::begin(2, PAUSE);
         for cpus in [&[a][..], &[b], &[a, b]] {
             set_all(cpus);
             follows(&rt, cpus, 3);
@@ -287,7 +290,7 @@ fn without_pins_nothing_is_followed() {
         let rt = build(builder).unwrap();
         assert_eq!(rt.processors(), 2);
         rt.run(|| {
-            let load = Load::begin_light(1);
+            let load = Load::begin(1, PAUSE);
             set_all(&[a]);
             // Two looks at the least.
             sleep(Duration::from_millis(2500));

@@ -390,7 +390,7 @@ fn ps_that_come_back_on_another_node_run() {
     let _guard = hang_guard();
     let rt = build(two_nodes().processors(4)).unwrap();
     rt.run(|| {
-        let load = Load::begin(4);
+        let load = Load::begin(4, None);
         for i in 0..ROUNDS {
             change(&rt, [4, 2, 1, 3][i % 4]);
             load.keeps_all_busy(&rt);

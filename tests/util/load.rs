@@ -23,17 +23,9 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Begins with `n` goroutines of each kind: they compute, sleep, spawn, block, send and receive.
-    pub(crate) fn begin(n: u64) -> Load {
-        Load::begin_with(n, None)
-    }
-
-    /// As [`begin`](Load::begin), but each pauses for a moment between its rounds: for tests that wait for long.
-    pub(crate) fn begin_light(n: u64) -> Load {
-        Load::begin_with(n, Some(Duration::from_millis(1)))
-    }
-
-    fn begin_with(n: u64, pause: Option<Duration>) -> Load {
+    /// Begins with `n` goroutines of each kind: they compute, sleep, spawn, block, send and receive. Each pauses
+    /// between its rounds, if the test waits for long, or yields.
+    pub(crate) fn begin(n: u64, pause: Option<Duration>) -> Load {
         let mut load = Load {
             pause,
             stop: Arc::default(),

@@ -96,7 +96,7 @@ fn cancel(ring: BorrowedFd<'_>, user_data: u64, flags: u32) -> io::Result<()> {
     )
 }
 
-/// Posts a completion with `user_data` into ring the ring, from any thread and
+/// Posts a completion with `user_data` into the ring, from any thread and
 /// without a ring (Linux 6.13).
 ///
 /// # Errors
@@ -236,7 +236,7 @@ pub struct SharedWords {
 }
 
 impl SharedWords {
-    /// Maps the words of the ring the ring. `None` if the kernel refuses. The mapping keeps the ring
+    /// Maps the words of the ring. `None` if the kernel refuses. The mapping keeps the ring
     /// open.
     #[cfg(not(explore))]
     pub fn map(ring: BorrowedFd<'_>) -> Option<SharedWords> {

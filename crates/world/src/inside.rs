@@ -547,12 +547,24 @@ impl Bubble {
 
     /// A panic has ended goroutine `id`.
     pub fn note_panic(&self, id: u64, name: Option<&str>, payload: &(dyn std::any::Any + Send)) {
+        self.note_panic_in(id, id, name, payload);
+    }
+
+    /// As [`note_panic`](Bubble::note_panic), but goroutine `running` has run the code that panicked: a destructor of
+    /// what `id` has returned.
+    pub fn note_panic_in(
+        &self,
+        running: u64,
+        id: u64,
+        name: Option<&str>,
+        payload: &(dyn std::any::Any + Send),
+    ) {
         let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
         let mut seen = self.seen_by_hook.borrow_mut();
         let seen = seen
             .iter()
-            .position(|seen| seen.id == id)
+            .position(|seen| seen.id == running)
             .map(|at| seen.remove(at));
         // Panics of goroutines while the run is torn down are no failures. One that was left
         // waiting in a scope ends later than it panicked.

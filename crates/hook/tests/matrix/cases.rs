@@ -492,7 +492,7 @@ const WRITES: &[Case] = &[
     }),
     ("write: a Unix stream's timeout, with a slow reader", || {
         let s = unix(SOCK_STREAM);
-        timeout(s.a, SO_SNDTIMEO, 1000);
+        timeout(s.a, SO_SNDTIMEO, 900);
         let size = 16 * 4096;
         set(s.a, libc::SOL_SOCKET, libc::SO_SNDBUF, &4096);
         let b = s.b;
