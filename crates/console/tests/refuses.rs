@@ -504,16 +504,14 @@ fn connections_are_limited() {
     };
     let open: Vec<_> = (0..64).map(|_| connect()).collect();
     assert!(open.iter().all(|(_, status)| *status == 404));
-    // The first has been silent for longest: its place is taken by one more.
+    // One more takes the place of one of them: the console's threads note in any order since when theirs is silent.
     let (one_more, status) = connect();
     assert_eq!(status, 404);
-    assert_eq!((&open[0].0).read(&mut [0]).unwrap(), 0);
-    // The others go on.
-    let mut again = &open[1].0;
-    again
-        .write_all(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .unwrap();
-    assert_eq!(read_answer(&mut BufReader::new(again)).unwrap().status, 404);
+    let goes_on = |mut stream: &TcpStream| {
+        let asked = stream.write_all(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        asked.is_ok() && read_answer(&mut BufReader::new(stream)).is_ok()
+    };
+    assert_eq!(open.iter().filter(|(it, _)| goes_on(it)).count(), 63);
     drop(one_more);
     server.shutdown();
 }
