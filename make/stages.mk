@@ -54,7 +54,7 @@ test-docs: setup ## the doc tests, and the tests of the topology, of liveness an
 test-release: setup ## the tests in release
 	$(CARGO) test --release $(RELEASE_PACKAGES) --tests
 
-OPTIMISED_TESTS := sched/migration sched/blocking task/task task/lock_thread
+OPTIMISED_TESTS := sched/migration sched/blocking task/task task/task_local task/lock_thread
 test-optimised: setup ## the tests in release that an optimiser is most likely to break
 	$(CARGO) test --release $(RELEASE_PACKAGES) $(call tests,$(OPTIMISED_TESTS))
 
