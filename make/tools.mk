@@ -21,7 +21,8 @@ orders: setup ## which model notices a weaker order of an atomic access (ORDERS=
 # little, with the assertions; in short ones the explorer alone is: the rest would be compiled for longer than it runs.
 explore explore-short scale-check: export CARGO_INCREMENTAL = 0
 explore: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
-explored = --target-dir $(TARGET_DIR)/explore --config 'profile.dev.package.windlass-world.opt-level=0'
+explore-short scale-check: short = --config 'profile.dev.package.windlass-world.opt-level=0'
+explored = --target-dir $(TARGET_DIR)/explore $(short)
 run_explorer = RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-explore $(explored) -- $(1)
 EXPLORE ?= --seconds 60
 explore: setup ## the runtime's threads in orders that seeds draw (EXPLORE="--seconds 300 hogs" chooses)

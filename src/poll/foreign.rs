@@ -221,7 +221,8 @@ unsafe fn run_in_ring(request: Request, deadline_ns: u64) -> Option<Result<usize
         return None;
     }
     // SAFETY: by this function's contract.
-    match with_errno(|| unsafe { op::run(g, request, deadline_ns) }) {
+    let run = || unsafe { op::run(g, request, deadline_ns) };
+    match with_errno(run) {
         Err(errno) if op::is_denial(errno) => None,
         done => Some(done.map(|done| done.n)),
     }

@@ -489,6 +489,11 @@ fn packets_that_are_there_are_received_without_the_ring() {
     const PACKETS: u8 = 64;
     // What a Unix socket has room for, everywhere.
     const UNIX_PACKETS: u8 = 8;
+    // The first one; and again as a poll, where rings may do one thing less (`make test-restricted`).
+    let most = match std::env::var_os("LEFT_OUT") {
+        Some(operation) if operation != "none" => 2,
+        _ => 1,
+    };
     let _guard = hang_guard();
     let runtime = runtime(1);
     let handle = runtime.handle();
@@ -504,8 +509,7 @@ fn packets_that_are_there_are_received_without_the_ring() {
             }
             let submitted = n_submitted() - before;
             if has_rings() && !is_chaotic() {
-                // The first one; again as a poll, if rings may not receive.
-                assert!(submitted <= 2, "{submitted} of {n} packets");
+                assert!(submitted <= most, "{submitted} of {n} packets");
             }
         };
         let (a, b) = pair();

@@ -60,7 +60,7 @@ struct State {
 /// The open connections, to end them.
 #[derive(Debug, Default)]
 struct Connections {
-    open: HashMap<usize, Open>,
+    all: HashMap<usize, Open>,
     next: usize,
 }
 
@@ -75,22 +75,22 @@ impl Connections {
     /// Lists a connection. If there is no room, that which has had no request for longest is ended: anybody may
     /// connect and be silent, and the console is there when it is needed.
     fn add(&mut self, stream: Stream) -> Option<usize> {
-        if self.open.len() >= CONNECTIONS {
-            let idle = self.open.iter().filter_map(|(id, o)| Some((o.idle?, *id)));
+        if self.all.len() >= CONNECTIONS {
+            let idle = self.all.iter().filter_map(|(id, o)| Some((o.idle?, *id)));
             let (_, id) = idle.min()?;
-            let left = self.open.remove(&id)?;
+            let left = self.all.remove(&id)?;
             left.stream.shutdown(Shutdown::Both);
         }
         let id = self.next;
         self.next += 1;
         let idle = Some(Instant::now());
-        self.open.insert(id, Open { stream, idle });
+        self.all.insert(id, Open { stream, idle });
         Some(id)
     }
 
     /// A request of it is being answered, or has been.
     fn set_idle(&mut self, id: usize, is_idle: bool) {
-        if let Some(open) = self.open.get_mut(&id) {
+        if let Some(open) = self.all.get_mut(&id) {
             open.idle = is_idle.then(Instant::now);
         }
     }
@@ -135,7 +135,7 @@ impl Shared {
         let mut state = self.lock();
         state.is_over = true;
         self.changed.notify_all();
-        for open in state.open.open.values() {
+        for open in state.open.all.values() {
             open.stream.shutdown(Shutdown::Both);
         }
     }
@@ -144,7 +144,7 @@ impl Shared {
     pub(crate) fn wait_for_connections(&self, time: Duration) {
         let waited = self
             .changed
-            .wait_timeout_while(self.lock(), time, |state| !state.open.open.is_empty());
+            .wait_timeout_while(self.lock(), time, |state| !state.open.all.is_empty());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -222,7 +222,7 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.shared.lock().open.open.remove(&self.id);
+        self.shared.lock().open.all.remove(&self.id);
         self.shared.changed.notify_all();
     }
 }

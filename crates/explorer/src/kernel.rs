@@ -340,7 +340,7 @@ const SEND: u32 = 26;
 const RECV: u32 = 27;
 
 fn new_epoll() -> OwnedFd {
-    // SAFETY: the call takes plain integers and gives a descriptor that is nobody else's.
+    // SAFETY: the call takes a plain integer; the descriptor that it returns is new, so nobody else closes it.
     unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }
 }
 

@@ -38,7 +38,8 @@ fn writes_words(fd: i32) {
     point_at(What::Swap, Use::Rmw, words(fd));
 }
 
-/// Of the twin: what has come to sockets is told to the rings that wait for it, and to threads that wait in them.
+/// Of the twin: looks which sockets have become ready, marks the operations that waited for them as due, and wakes the
+/// threads that sleep in the rings of these operations.
 #[track_caller]
 fn tell_rings() {
     for fd in with(|c| c.kernel.look()) {
