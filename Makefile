@@ -28,9 +28,9 @@ lint: setup ## formatting, clippy and the documentation, warnings denied
 
 check: lint test ## before each push: lint, and all tests once
 
+# The second is built from the start: the last crates of the first build leave a CPU free.
 test: setup clients ## all tests once, over io_uring, and explored schedules
-	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run)
-	$(call stage,tests,scripts/beside.sh "$(MAKE) test-programs" "$(MAKE) loom-short explore-short scale-check test-docs")
+	$(call stage,tests,scripts/beside.sh "$(MAKE) test-build test-programs" "$(MAKE) loom-short explore-short scale-check test-docs")
 
 test-all: test test-modes test-long test-release loom scale-known ## also: over epoll, with disorder, in release, under a seccomp filter, all seeds, suites, packages, models, simulated machines
 

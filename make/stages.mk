@@ -39,6 +39,9 @@ test-crates: setup clients ## the examples over crates of others, over rings and
 
 test-dev: test-programs test-docs ## all tests in the dev profile, and the doc tests
 
+test-build: setup ## builds these tests
+	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests --no-run)
+
 test-programs: setup ## the tests of the runtime in the dev profile
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests
 

@@ -8,6 +8,7 @@ loom: setup ## the models of the protocols between threads
 # Those that end within a moment: all of them take a few seconds. Little is optimised, as the build takes longest.
 LONG_MODELS := loom_rwlock_downgrade loom_rwlock_writers_and_a_reader loom_waitq_take_all loom_semaphore_weights loom_semaphore_deadline
 loom-short: export CARGO_PROFILE_DEV_DEBUG = 0
+loom-short: export CARGO_INCREMENTAL = 0
 loom-short: setup ## the models that end soon
 	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 $(CARGO) test -q -p windlass --lib --target-dir $(TARGET_DIR)/loom \
 		--config 'profile.dev.package.loom.opt-level=2' --config 'profile.dev.package.generator.opt-level=2' \
