@@ -7,7 +7,7 @@
 //! - an idle P of the node is woken for a due timer: a thief runs the timers of its victims;
 //! - for the poller, which only the holder of the P may use, and for a timer for which no idle P was
 //!   found, the goroutine is asked to yield. It does so when it next enters the scheduler: one that
-//!   forks, or tries a channel again and again, does so at once, and costs nobody a thread;
+//!   tries a channel again and again does so at once, and costs nobody a thread;
 //! - if it has computed on by the next look, the P is retaken.
 //!
 //! A goroutine computes if the CPU time of its thread advances. Where others keep the CPUs busy, the

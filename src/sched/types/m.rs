@@ -67,6 +67,18 @@ pub(crate) struct Checks {
     pub(crate) dispatches: Cell<u64>,
 }
 
+impl Checks {
+    /// Counts a call. Whether the clock is to be read.
+    #[inline(always)]
+    pub(crate) fn count_down(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left != 0 {
+            self.left.store(left - 1, Ordering::Relaxed);
+        }
+        left == 0
+    }
+}
+
 /// The goroutine that an M runs: written by the M, read by other threads for observation.
 ///
 /// Ordering: relaxed; the goroutine that a reader finds may have switched out or ended. It is

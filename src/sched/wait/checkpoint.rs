@@ -1,8 +1,9 @@
 //! `task::checkpoint`: a point where a goroutine that computes yields if necessary.
 //!
 //! Most calls only count down and check whether the P was retaken. The countdown is chosen so that
-//! the clock is read about every 20 µs, however often the goroutine calls. Then, if the goroutine
-//! has used up a time slice and others wait, it goes to the tail of the queue, as with `yield_now`.
+//! the clock is read about every 20 µs, however often the goroutine calls. Then, if a timer is due, or the goroutine
+//! has used up a time slice and others wait, it goes to the tail of the queue, as with `yield_now`. A call of `join` now and
+//! then does the same (`fork`).
 
 use super::handoff::Section;
 use super::park::{self, Caller};
@@ -27,9 +28,7 @@ const MOST_CALLS: u32 = 1024;
 pub(crate) fn checkpoint() -> Result<(), Cancelled> {
     points::switch_point();
     let Some(m) = current::m() else { return Ok(()) };
-    let left = m.checks.left.load(Ordering::Relaxed);
-    if left != 0 && m.access.load(Ordering::Relaxed) == HAS_P {
-        m.checks.left.store(left - 1, Ordering::Relaxed);
+    if m.access.load(Ordering::Relaxed) == HAS_P && !m.checks.count_down() {
         return Ok(());
     }
     check_now()
@@ -42,20 +41,25 @@ fn check_now() -> Result<(), Cancelled> {
     if let Caller::Goroutine(_) = park::caller()
         && let Some(section) = Section::enter()
     {
-        let (m, now_ns) = (section.m(), clock::now_ns());
-        if slice_is_over(&m.checks, m.p(), now_ns) && others_wait(m, m.p(), now_ns) {
-            section.switch_out_with_forks(Switch::YIELD);
-        }
+        give_way(section);
     }
     points::cancel_point()
 }
 
-/// Whether this P would have other work if the goroutine yielded.
-fn others_wait(m: &M, p: &P, now_ns: u64) -> bool {
+/// Yields if a timer is due, or the calling goroutine has used up its slice and others wait. Restarts the countdown.
+pub(crate) fn give_way(section: Section<'_>) {
+    let (m, now_ns) = (section.m(), clock::now_ns());
+    let is_over = slice_is_over(&m.checks, m.p(), now_ns);
+    if m.p().timers.next_ns() <= now_ns || is_over && others_wait(m, m.p()) {
+        section.switch_out_with_forks(Switch::YIELD);
+    }
+}
+
+/// Whether this P would have other work if the goroutine yielded, besides timers.
+fn others_wait(m: &M, p: &P) -> bool {
     let poller = &p.poller;
     !p.runq.is_empty()
         || p.status.has_request()
-        || p.timers.next_ns() <= now_ns
         || poller.inflight() > 0
             && (poller.has_completions() || poller.pending() > 0 || poller.wants_enter())
         || m.sched().node_of(p).queue.len() > 0

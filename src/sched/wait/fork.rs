@@ -44,6 +44,7 @@ use std::ptr::NonNull;
 
 use windlass_ground::stack::{Stack, StackPool};
 
+use super::checkpoint;
 use super::completion;
 use super::current_context;
 use super::handoff::Section;
@@ -92,8 +93,8 @@ pub(crate) fn scopes(m: &Carrier) -> ScopeChain {
     m.curg.get().map_or(ScopeChain::NONE, park::chain_of)
 }
 
-/// Promotes the oldest fork of the calling goroutine if another M could run it, and lets sysmon
-/// have the P if it asked for it. May return on another M.
+/// Promotes the oldest fork of the calling goroutine if another M could run it. Lets sysmon
+/// have the P if it asked for it, and gives way as a checkpoint does. May return on another M.
 #[cold]
 #[inline(never)]
 pub(crate) fn beat() {
@@ -109,6 +110,9 @@ pub(crate) fn beat() {
         return beat_by_lot(m);
     }
     m.fork_looks.set(LOOK_EVERY);
+    if m.checks.count_down() {
+        return checkpoint::give_way(section);
+    }
     let (sched, p) = (m.sched(), m.p());
     let is_wanted = p.runq.is_ring_empty()
         && (sched.idle_nodes.any() || sched.node_of(p).idle.n_spinning() != 0);
