@@ -1498,7 +1498,7 @@ fn errors_name_their_address() {
 }
 
 crate::inside::tests! {
-    errors_name_their_address,
+    errors_name_their_address: "it has a path that is missing",
     many_clients_and_an_echo / 5,
     much_data_both_ways_at_once / 5,
     much_data_in_several_buffers / 5,
