@@ -22,6 +22,7 @@ test-long: setup ## what is long and rare
 	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=$(KERNEL_SEEDS) $(SIMULATE) --test sim)
 	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=$(CLUSTER_HOURS) $(SIMULATE) --test replicated)
 	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=$(INSIDE_SEEDS) $(SIMULATE) $(patsubst tests/%/main.rs,--test %,$(shell grep -l inside::files tests/*/main.rs)) -- simulated)
+	$(call stage,a million goroutines in gdb,WINDLASS_GDB_GOROUTINES=1000000 $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --test debug -- --exact gdb::equal_stacks_are_shown_once)
 	$(call stage,crates with real servers,$(MAKE) --no-print-directory test-servers)
 	$(call stage,optimised tests,$(MAKE) --no-print-directory test-optimised)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)

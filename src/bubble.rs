@@ -11,7 +11,7 @@
 
 pub(crate) use inside::{Bubble, current, is_inside};
 pub(crate) use windlass_world::{
-    draw, inside, log, messages, net, schedule, shorten, strategy, tally,
+    draw, inside, log, messages, net, runnable, schedule, shorten, strategy, tally,
 };
 
 /// A number below `n`, which is not 0, drawn from the seed of the calling thread's bubble; `None`

@@ -1,6 +1,8 @@
 //! Resolves host names, and converts addresses between `std`'s form and the kernel's.
 #![allow(unsafe_code)]
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::linux::net::SocketAddrExt;
@@ -13,6 +15,7 @@ use socket2::SockAddr;
 
 use crate::bubble;
 use crate::channel;
+use crate::poll::fd::Fd;
 use crate::sched::wait::current_context;
 use crate::sched::wait::offload::{is_locked, offload};
 use crate::sched::wait::park::{self, Caller};
@@ -233,6 +236,64 @@ pub(super) fn first(addr: impl ToSocketAddrs) -> io::Result<SocketAddr> {
 
 pub(super) fn invalid(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+/// An error of the kernel, with the address that it is about.
+#[derive(Debug)]
+struct AtAddress {
+    call: &'static str,
+    addr: String,
+    error: io::Error,
+}
+
+impl fmt::Display for AtAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AtAddress { call, addr, error } = self;
+        write!(f, "{call} {addr}: {error}")
+    }
+}
+
+impl Error for AtAddress {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Adds the address to an error of the kernel. Those of contexts and timeouts stay as they are.
+#[cold]
+fn at(call: &'static str, addr: &SockAddr, error: io::Error) -> io::Error {
+    if error.raw_os_error().is_none() {
+        return error;
+    }
+    let addr = match (addr.as_socket(), addr.as_pathname()) {
+        (Some(addr), _) => addr.to_string(),
+        (_, Some(path)) => path.display().to_string(),
+        _ => {
+            let name = addr.as_abstract_namespace().unwrap_or_default();
+            format!("@{}", name.escape_ascii())
+        }
+    };
+    io::Error::new(error.kind(), AtAddress { call, addr, error })
+}
+
+pub(super) fn bind(fd: &Fd, addr: &SockAddr) -> io::Result<()> {
+    fd.bind(addr).map_err(|e| at("bind", addr, e))
+}
+
+/// Listens at the address to which the socket is bound: several may be bound there, and one may listen.
+pub(super) fn listen(fd: &Fd, addr: &SockAddr, backlog: i32) -> io::Result<()> {
+    fd.listen(backlog).map_err(|e| at("listen", addr, e))
+}
+
+/// As [`Fd::connect`].
+pub(super) fn connect(fd: &Fd, addr: &SockAddr, deadline_ns: u64) -> io::Result<()> {
+    fd.connect(addr, deadline_ns)
+        .map_err(|e| at("connect", addr, e))
+}
+
+/// As [`Fd::connect_now`].
+pub(super) fn connect_now(fd: &Fd, addr: &SockAddr) -> io::Result<()> {
+    fd.connect_now(addr).map_err(|e| at("connect", addr, e))
 }
 
 pub(super) fn to_std(addr: &SockAddr) -> io::Result<SocketAddr> {

@@ -14,6 +14,9 @@
 //! `WouldBlock`; a wait inside [`Context::run`](crate::context::Context::run) also fails when the
 //! context is done. Calls never fail with `EINTR` and never raise `SIGPIPE`.
 //!
+//! The kernel's errors of bind, listen and connect name the address: `bind 127.0.0.1:80: Permission denied (os error 13)`. Their
+//! [`source`](std::error::Error::source) is the error of `std`, which has the `raw_os_error`; they have none themselves.
+//!
 //! A read from a stream into an empty buffer returns 0 at once. A receive of a packet into an empty
 //! buffer takes a packet.
 //!

@@ -100,8 +100,9 @@ impl TcpListener {
             let socket = socket_for(addr)?;
             socket.set_reuse_address(true)?;
             let fd = Fd::from(OwnedFd::from(socket));
-            fd.bind(&SockAddr::from(*addr))?;
-            fd.listen(BACKLOG)?;
+            let addr = SockAddr::from(*addr);
+            addr::bind(&fd, &addr)?;
+            addr::listen(&fd, &addr, BACKLOG)?;
             Ok(TcpListener(fd))
         })
     }
@@ -317,7 +318,7 @@ impl TcpStream {
 
     fn connect_until(addr: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
         let fd = Fd::from(OwnedFd::from(socket_for(addr)?));
-        fd.connect(&SockAddr::from(*addr), deadline)?;
+        addr::connect(&fd, &SockAddr::from(*addr), deadline)?;
         Ok(TcpStream(fd))
     }
 

@@ -435,14 +435,15 @@ impl TcpOptions {
         // Buffer sizes count only before the connection: they decide the window scale.
         self.apply_to(&SockRef::from(&socket))?;
         let fd = Fd::from(OwnedFd::from(socket));
-        fd.bind(&SockAddr::from(*addr))?;
+        let addr = SockAddr::from(*addr);
+        addr::bind(&fd, &addr)?;
         if let Some(n) = self.fast_open {
             fast_open_listener(fd.as_fd(), n)?;
         }
         let backlog = self
             .backlog
             .map_or(BACKLOG, |n| i32::try_from(n).unwrap_or(i32::MAX));
-        fd.listen(backlog)?;
+        addr::listen(&fd, &addr, backlog)?;
         Ok(TcpListener(fd))
     }
 
@@ -518,9 +519,9 @@ impl TcpOptions {
                     "the local address is not of the same family as the peer's",
                 ));
             }
-            fd.bind(&SockAddr::from(*local))?;
+            addr::bind(&fd, &SockAddr::from(*local))?;
         }
-        fd.connect(&SockAddr::from(*addr), deadline)?;
+        addr::connect(&fd, &SockAddr::from(*addr), deadline)?;
         Ok(TcpStream(fd))
     }
 

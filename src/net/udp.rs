@@ -59,7 +59,7 @@ impl UdpSocket {
             let domain = Domain::for_address(*addr);
             let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
             let fd = Fd::from(OwnedFd::from(socket));
-            fd.bind(&SockAddr::from(*addr))?;
+            addr::bind(&fd, &SockAddr::from(*addr))?;
             Ok(UdpSocket(fd))
         })
     }
@@ -173,7 +173,9 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
-        addr::each(addr, |addr| self.0.connect_now(&SockAddr::from(*addr)))
+        addr::each(addr, |addr| {
+            addr::connect_now(&self.0, &SockAddr::from(*addr))
+        })
     }
 
     /// Sends a packet to the peer set by [`UdpSocket::connect`]. Returns the number of bytes sent.

@@ -199,7 +199,7 @@ impl UdpOptions {
                 .iter()
                 .try_for_each(|(group, at)| fd.set_member_v6(group, *at, true))?,
         }
-        fd.bind(&SockAddr::from(*addr))?;
+        addr::bind(&fd, &SockAddr::from(*addr))?;
         Ok(UdpSocket(fd))
     }
 

@@ -95,8 +95,8 @@ impl UnixListener {
             Type::STREAM,
             None,
         )?));
-        fd.bind(addr)?;
-        fd.listen(BACKLOG)?;
+        addr::bind(&fd, addr)?;
+        addr::listen(&fd, addr, BACKLOG)?;
         Ok(UnixListener(fd))
     }
 
@@ -277,7 +277,7 @@ impl UnixStream {
     fn connect_to(addr: &SockAddr) -> io::Result<UnixStream> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         let fd = Fd::from(OwnedFd::from(socket));
-        fd.connect(addr, NEVER)?;
+        addr::connect(&fd, addr, NEVER)?;
         Ok(UnixStream(fd))
     }
 

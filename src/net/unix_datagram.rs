@@ -80,7 +80,7 @@ impl UnixDatagram {
 
     fn bind_to(addr: &SockAddr) -> io::Result<UnixDatagram> {
         let socket = UnixDatagram::unbound()?;
-        socket.0.bind(addr)?;
+        addr::bind(&socket.0, addr)?;
         Ok(socket)
     }
 
@@ -183,7 +183,7 @@ impl UnixDatagram {
     }
 
     fn connect_to(&self, addr: &SockAddr) -> io::Result<()> {
-        self.0.connect_now(addr)
+        addr::connect_now(&self.0, addr)
     }
 
     /// Returns the address that the socket is bound to. For an example see [`UnixDatagram::bind`].

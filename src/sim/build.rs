@@ -39,6 +39,7 @@ use crate::sched::types::current;
 use crate::sched::types::progress::Progress;
 use crate::sched::types::simulation::{Simulation, Stop};
 use crate::sched::wait::points::Cancelled;
+use crate::sched::wait::spawn::drop_payload;
 use crate::sys::clock;
 
 /// The number of seeds, unless it is set; and that of runs of an exhaustive search.
@@ -405,7 +406,8 @@ impl Sim {
     }
 
     /// Repeats one run by its choices: there is one run, and the strategy and the number of seeds
-    /// play no part.
+    /// play no part. If the run cannot make them all, it fails, as a [`FailureKind::ScheduleMismatch`] unless it fails in
+    /// another way.
     ///
     /// # Examples
     ///
@@ -676,6 +678,7 @@ impl<F: Fn()> Runner<'_, F> {
 
     fn run_one(&self, plan: Plan) -> Result<Outcome, Failure> {
         let (sim, seed) = (self.sim, plan.seed);
+        let is_scripted = plan.script.is_some();
         let dump = Rc::new(RefCell::new(None));
         let (simulation, strategy) = self.prepare(plan, &dump);
         let left = RefCell::new(None);
@@ -720,6 +723,7 @@ impl<F: Fn()> Runner<'_, F> {
         };
         let panics = sim.panics(bubble);
         let (kind_left, left) = left.take().unzip();
+        let misfit = sim.replay.as_ref().and_then(|_| bubble.misfit());
         let kind = match simulation.stopped.get() {
             Some(Stop::Outside) => Some(FailureKind::Thread),
             _ if bubble.has_raced() => Some(FailureKind::DataRace),
@@ -727,6 +731,7 @@ impl<F: Fn()> Runner<'_, F> {
             Some(Stop::Deadlock) => Some(FailureKind::Deadlock),
             Some(Stop::Steps) => Some(FailureKind::StepLimit),
             Some(Stop::Left) => Some(FailureKind::GoroutinesLeft),
+            None if kind_left.is_none() && misfit.is_some() => Some(FailureKind::ScheduleMismatch),
             None => kind_left,
         };
         if let Some(recording) = &simulation.recording {
@@ -743,6 +748,8 @@ impl<F: Fn()> Runner<'_, F> {
                 hottest: bubble.hottest(HOTTEST),
                 dump: dump.take(),
                 left: left.unwrap_or_default(),
+                is_scripted,
+                misfit,
                 schedule: Schedule::new(picked(&bubble.take_choices())),
                 ..Facts::default()
             }));
@@ -855,9 +862,7 @@ fn note_panic_of_main(bubble: &Bubble, payload: Box<dyn Any + Send>) {
         bubble.note_panic(1, Some("main"), &*payload);
     }
     // Its destructor may be the program's.
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(another);
-    }
+    drop_payload(payload);
 }
 
 /// The value of an environment variable. One that cannot be parsed makes the simulation panic: a

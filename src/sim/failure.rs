@@ -13,7 +13,8 @@ pub enum FailureKind {
     /// A goroutine panicked.
     #[default]
     Panic,
-    /// All goroutines waited, and no timer was left to wake one.
+    /// All goroutines waited, and no timer was left to wake one. A sleep or timeout of more than 584 years is none:
+    /// virtual time ends there.
     Deadlock,
     /// The run took more steps than [`Sim::steps`](super::Sim::steps) allows: probably goroutines
     /// that wait for one another in loops.
@@ -34,6 +35,9 @@ pub enum FailureKind {
     Thread,
     /// A seed was run twice, and the runs differed.
     NotDeterministic,
+    /// The run could not make the choices of [`Sim::replay`](super::Sim::replay), or of `WINDLASS_SIM_SCHEDULE`, and did not
+    /// fail in another way: the schedule is of another program, or the program has changed since.
+    ScheduleMismatch,
 }
 
 /// A panic that ended a goroutine.
@@ -116,6 +120,10 @@ pub(super) struct Facts {
     pub(super) shortest: Option<Schedule>,
     /// The events of its run.
     pub(super) events: Vec<String>,
+    /// Its choices were not drawn from the seed.
+    pub(super) is_scripted: bool,
+    /// Where it could not make the choices that it was to make.
+    pub(super) misfit: Option<String>,
     /// Its choices did not fail again.
     pub(super) is_unrepeatable: bool,
     /// Where its trace is, or why there is none.
@@ -234,6 +242,9 @@ impl Failure {
                 "two runs with this seed differed: something is not drawn from the seed, such as \
                  the order of a HashMap, std's clock, an address, or a state that outlives the run",
             ),
+            FailureKind::ScheduleMismatch => f.write_str(
+                "the schedule does not fit the program, which is another one or has changed since",
+            ),
         }
     }
 }
@@ -243,12 +254,18 @@ impl fmt::Display for Failure {
         let Facts { run, .. } = &*self.0;
         write!(f, "simulation failed: ")?;
         self.what(f)?;
-        writeln!(
+        write!(
             f,
-            "\nseed {} ({}), step {}, schedule {:016x}, virtual time {:?}; WINDLASS_SIM_SEED={} \
-             repeats it",
-            run.seed, self.0.strategy, run.steps, run.schedule, run.elapsed, run.seed
+            "\nseed {} ({}), step {}, schedule {:016x}, virtual time {:?}; ",
+            run.seed, self.0.strategy, run.steps, run.schedule, run.elapsed
         )?;
+        match self.0.is_scripted {
+            true => writeln!(f, "WINDLASS_SIM_SCHEDULE={} repeats it", self.0.schedule)?,
+            false => writeln!(f, "WINDLASS_SIM_SEED={} repeats it", run.seed)?,
+        }
+        if let Some(misfit) = &self.0.misfit {
+            writeln!(f, "the schedule does not fit: {misfit}")?;
+        }
         for panic in &self.0.panics {
             writeln!(f, "{panic}")?;
         }

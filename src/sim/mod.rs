@@ -56,8 +56,8 @@
 //!
 //! `WINDLASS_SIM_SEED=seed` repeats one run, in each simulation of the process.
 //! `WINDLASS_SIM_SEEDS=n` sets the number of runs. `WINDLASS_SIM_SCHEDULE=choices` runs one
-//! [`Schedule`], such as the shortest that was found to fail. All have precedence over what the
-//! program says: name one test when you set them.
+//! [`Schedule`], such as the shortest that was found to fail; the run fails if that does not fit the
+//! program. All have precedence over what the program says: name one test when you set them.
 //!
 //! `WINDLASS_SIM_TRACE=file` writes a run to a file that ui.perfetto.dev opens: the one that fails, or
 //! else the last one ([`Sim::trace`]).

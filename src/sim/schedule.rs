@@ -10,8 +10,8 @@ use crate::bubble::schedule;
 /// that did. 0 is the plain case: the running goroutine goes on.
 ///
 /// It can be printed and parsed. [`Failure`](super::Failure) has the one that failed, and
-/// [`Sim::replay`](super::Sim::replay) repeats it. A schedule fits the program that it comes from: another
-/// program gets other choices by it.
+/// [`Sim::replay`](super::Sim::replay) repeats it. A schedule fits the program that it comes from. In
+/// another one it is another run, or [none](super::FailureKind::ScheduleMismatch).
 ///
 /// # Examples
 ///

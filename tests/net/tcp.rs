@@ -5,6 +5,7 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use windlass::time::{Duration, Instant};
@@ -12,7 +13,9 @@ use windlass::time::{Duration, Instant};
 use crate::util;
 use crate::util::{Pattern, hang_guard, run, runtime, wait_until};
 use windlass::context::Context;
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{
+    TcpListener, TcpOptions, TcpStream, UdpSocket, UnixListener, UnixSocketAddr, UnixStream,
+};
 use windlass::{blocking, channel, spawn, task, yield_now};
 
 fn listener() -> (TcpListener, SocketAddr) {
@@ -1451,7 +1454,51 @@ fn errors_of_descriptors_that_are_no_sockets() {
 }
 
 #[cfg(feature = "sim")]
+/// An operator reads which of many addresses it is.
+#[test]
+fn errors_name_their_address() {
+    #[track_caller]
+    fn says<T: std::fmt::Debug>(result: io::Result<T>, errno: i32, begin: &str) {
+        let e = result.unwrap_err();
+        let of_std = io::Error::from_raw_os_error(errno);
+        assert_eq!(e.to_string(), format!("{begin}: {of_std}"));
+        assert_eq!(e.kind(), of_std.kind());
+        assert_eq!(util::errno_of(&e), Some(errno));
+    }
+    let check = || {
+        let (listener, addr) = listener();
+        let in_use = libc::EADDRINUSE;
+        says(TcpListener::bind(addr), in_use, &format!("bind {addr}"));
+        let listens = TcpOptions::new().listen(addr);
+        says(listens, in_use, &format!("bind {addr}"));
+        drop(listener);
+        let (refused, peer) = (libc::ECONNREFUSED, format!("connect {addr}"));
+        says(TcpStream::connect(addr), refused, &peer);
+        says(TcpOptions::new().connect(addr), refused, &peer);
+        let timeout = Duration::from_secs(100);
+        says(TcpStream::connect_timeout(&addr, timeout), refused, &peer);
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let addr = socket.local_addr().unwrap();
+        says(UdpSocket::bind(addr), in_use, &format!("bind {addr}"));
+        let name = format!("windlass {}\n", addr.port());
+        let unix = UnixSocketAddr::from_abstract_name(&name).unwrap();
+        let peer = format!("connect @windlass {}\\n", addr.port());
+        says(UnixStream::connect_addr(&unix), refused, &peer);
+        let path = "/a folder that is missing/socket";
+        let missing = libc::ENOENT;
+        says(UnixListener::bind(path), missing, &format!("bind {path}"));
+        // Where the address is not the cause, it is not named.
+        let (ended, canceller) = Context::background().with_cancel();
+        canceller.cancel();
+        let e = ended.run(|| TcpStream::connect(addr)).unwrap_err();
+        assert!(!e.to_string().contains("connect"), "{e}");
+    };
+    check();
+    run(1, check);
+}
+
 crate::inside::tests! {
+    errors_name_their_address: "it has a path that is missing",
     many_clients_and_an_echo / 5,
     much_data_both_ways_at_once / 5,
     much_data_in_several_buffers / 5,

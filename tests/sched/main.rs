@@ -11,6 +11,7 @@ mod blocking;
 mod callers;
 mod cpus;
 mod ends_of_waits;
+mod fork;
 mod migration;
 mod mixture;
 mod overflow;

@@ -65,8 +65,7 @@ fn kind<T: std::fmt::Debug>(result: io::Result<T>) -> ErrorKind {
 #[track_caller]
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
     let e = result.unwrap_err();
-    e.raw_os_error()
-        .unwrap_or_else(|| panic!("{e:?} has no number"))
+    util::errno_of(&e).unwrap_or_else(|| panic!("{e:?} has no number"))
 }
 
 fn read_all(mut from: impl Read) -> String {
@@ -704,7 +703,7 @@ fn datagrams_to_each_address() -> Vec<String> {
     let receiver = UdpSocket::bind("[::]:0").unwrap();
     receiver.set_read_timeout(Some(20 * MS)).unwrap();
     let port = receiver.local_addr().unwrap().port();
-    let number = |e: io::Error| (e.kind(), e.raw_os_error());
+    let number = |e: io::Error| (e.kind(), util::errno_of(&e));
     let ip = |addr: io::Result<SocketAddr>| addr.map(|addr| addr.ip()).map_err(number);
     let mut results = Vec::new();
     for from in ["0.0.0.0:0", "127.0.0.1:0", "[::]:0", "[::1]:0"] {

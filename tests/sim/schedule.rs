@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use windlass::channel::{bounded, unbounded};
-use windlass::sim::{Report, Sim, Strategy};
+use windlass::sim::{FailureKind, Report, Sim, Strategy};
 use windlass::sync::{Arc, Mutex};
 
+use crate::util;
 use crate::util::PROMISE;
 
 const STRATEGIES: [Strategy; 4] = [
@@ -210,6 +211,68 @@ fn a_schedule_repeats_its_run_without_the_seed() {
         assert_eq!(again.until().schedule, failure.until().schedule);
         assert_eq!(again.panics(), failure.panics());
     }
+}
+
+/// A schedule of another program, or of this one before a change, says nothing of a run that passes.
+#[test]
+fn a_schedule_that_does_not_fit_fails() {
+    let yields = || windlass::yield_now();
+    for (schedule, f, misfit) in [
+        (
+            "0,7",
+            some_traffic as fn(),
+            "choice 2 of its 2 is 7, where only ",
+        ),
+        ("0x40000,1", some_traffic, " of its 40001 choices"),
+        ("1", yields, "the run ended after 0 of its 1 choices"),
+    ] {
+        let replay = Sim::new(PROMISE).replay(&schedule.parse().unwrap());
+        let failure = replay.run(f).unwrap_err();
+        assert_eq!(failure.kind(), FailureKind::ScheduleMismatch);
+        let text = failure.to_string();
+        assert!(text.contains("the schedule does not fit"), "{text}");
+        assert!(text.contains(misfit), "{text}");
+    }
+    // One that fails in another way says so as well.
+    let fails = Sim::new(PROMISE).replay(&"1".parse().unwrap());
+    let failure = fails.run(|| panic!("found")).unwrap_err();
+    assert_eq!(failure.kind(), FailureKind::Panic);
+    assert!(failure.to_string().contains("the schedule does not fit: "));
+}
+
+/// It names the run as one that was not drawn, and the schedule repeats it.
+#[test]
+fn a_run_that_was_not_drawn_is_repeated_by_its_schedule() {
+    let search = Sim::new(PROMISE).strategy(Strategy::Exhaustive { preemptions: 1 });
+    let found = search.run(a_lost_update).unwrap_err();
+    let replay = Sim::new(PROMISE).replay(found.schedule());
+    for failure in [&found, &replay.run(a_lost_update).unwrap_err()] {
+        let text = failure.to_string();
+        let repeats = format!("WINDLASS_SIM_SCHEDULE={} repeats it", found.schedule());
+        assert!(text.contains(&repeats), "{text}");
+        assert!(!text.contains("WINDLASS_SIM_SEED"), "{text}");
+        assert!(!text.contains("does not fit"), "{text}");
+    }
+}
+
+/// The variable holds for a test, which fails.
+#[test]
+fn a_schedule_of_the_environment_that_does_not_fit_fails() {
+    const NAME: &str = "a_schedule_of_the_environment_that_does_not_fit_fails";
+    if util::child_case().is_some() {
+        windlass::sim::check(PROMISE, some_traffic);
+        return;
+    }
+    let run = |schedule| util::child_with_env(NAME, "", &[("WINDLASS_SIM_SCHEDULE", schedule)]);
+    let fits = run("0");
+    assert!(fits.status.success(), "{fits:?}");
+    let output = run("0x500,1");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{text}");
+    assert!(
+        text.contains("simulation failed: the schedule does not fit the program"),
+        "{text}"
+    );
 }
 
 /// A goroutine that tries for ever, if no choice interrupts it, keeps the search from no end.

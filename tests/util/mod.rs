@@ -215,6 +215,15 @@ pub(crate) fn child(name: &str, case: &str) -> Output {
     child_with_env(name, case, &[])
 }
 
+/// The number of an error of the kernel, also of one that names an address.
+pub(crate) fn errno_of(error: &io::Error) -> Option<i32> {
+    let of_source = || {
+        let source = error.get_ref()?.source()?;
+        source.downcast_ref::<io::Error>()?.raw_os_error()
+    };
+    error.raw_os_error().or_else(of_source)
+}
+
 /// As [`child`], with more variables in its environment.
 #[track_caller]
 pub(crate) fn child_with_env(name: &str, case: &str, env: &[(&str, &str)]) -> Output {

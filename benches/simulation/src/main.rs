@@ -9,6 +9,7 @@
 //! - `channels`: 8 goroutines pass messages over 4 channels of one place. Steps in a second, under a
 //!   random walk, PCT of depth 3 and the default mixture.
 //! - `locks`: 8 goroutines take one mutex in turn. Steps in a second, as above.
+//! - `yields`: 10,000 goroutines that can run all the time. Steps in a second, as above.
 //! - `empty`: runs whose closure does nothing. Microseconds for each.
 //! - `hosts`: 1,000 hosts, each with a server. Each asks 10 others over TCP, by name. Seconds, steps
 //!   and connections.
@@ -32,7 +33,7 @@ use windlass::time::{Duration, sleep};
 #[allow(unsafe_code)]
 const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 
-const WORKLOADS: [&str; 4] = ["channels", "locks", "empty", "hosts"];
+const WORKLOADS: [&str; 5] = ["channels", "locks", "yields", "empty", "hosts"];
 
 /// Goroutines of a run of `channels` and `locks`.
 const GOROUTINES: usize = 8;
@@ -41,6 +42,10 @@ const TURNS: usize = 2_000;
 /// Runs of a round.
 const RUNS: u64 = 32;
 const EMPTY_RUNS: u64 = 20_000;
+/// Goroutines of a run of `yields`, the turns of each, and runs of a round.
+const CROWD: usize = 10_000;
+const YIELDS: usize = 10;
+const CROWD_RUNS: u64 = 4;
 const HOSTS: usize = 1_000;
 const QUESTIONS: usize = 10;
 
@@ -60,7 +65,11 @@ fn main() -> ExitCode {
     }
     let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|other| other == name);
     println!("{:<34} {:>10} {:>10} {:>10}", "", "median", "least", "most");
-    for (name, f) in [("channels", channels as fn()), ("locks", locks)] {
+    for (name, f, runs) in [
+        ("channels", channels as fn(), RUNS),
+        ("locks", locks, RUNS),
+        ("yields", yields, CROWD_RUNS),
+    ] {
         if !is_chosen(name) {
             continue;
         }
@@ -69,7 +78,7 @@ fn main() -> ExitCode {
             (Strategy::Pct { depth: 3 }, "PCT of depth 3"),
             (Strategy::Mixed, "default"),
         ] {
-            let sim = || Sim::new(PROMISE).seed(1).seeds(RUNS).strategy(strategy);
+            let sim = || Sim::new(PROMISE).seed(1).seeds(runs).strategy(strategy);
             let steps = (0..rounds).map(|_| {
                 let (report, seconds) = timed(sim(), f);
                 report.steps() as f64 / seconds / 1e6
@@ -115,6 +124,14 @@ fn row(name: &str, unit: &str, mut values: Vec<f64>) {
     let (least, most) = (values[0], values[values.len() - 1]);
     let median = values[values.len() / 2];
     println!("{name:<34} {median:>10.3} {least:>10.3} {most:>10.3} {unit}");
+}
+
+fn yields() {
+    windlass::scope(|s| {
+        for _ in 0..CROWD {
+            s.spawn(|| (0..YIELDS).for_each(|_| windlass::yield_now()));
+        }
+    });
 }
 
 fn channels() {

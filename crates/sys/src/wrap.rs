@@ -43,6 +43,8 @@ pub struct Hooks {
     pub become_usual: fn() -> bool,
     /// Undoes [`Hooks::become_usual`], after a failure.
     pub become_own: fn(),
+    /// Called in each child of `fork`, on its thread. What it does is allowed in a signal handler.
+    pub in_child: fn(),
     /// Writes the mask of the process, in the kernel's form, if the calling thread is pinned.
     /// `true` if it was.
     pub write_process_mask: fn(&mut [u8]) -> bool,
@@ -56,7 +58,7 @@ pub fn install(hooks: Hooks) {
         symbols::link();
         // SAFETY: the handlers are functions of this program; their actions are allowed between any
         // two statements of the caller of `fork`. On failure (no memory) `fork` is not wrapped.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), None) };
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
     }
 }
 
@@ -70,6 +72,12 @@ extern "C" fn before_fork() {
 extern "C" fn after_fork() {
     if let Some(hooks) = HOOKS.get() {
         (hooks.narrow)();
+    }
+}
+
+extern "C" fn in_child() {
+    if let Some(hooks) = HOOKS.get() {
+        (hooks.in_child)();
     }
 }
 

@@ -109,8 +109,10 @@ impl Drop for AtEnd {
             let of = entrances.iter().find(|known| known.number == *number);
             let subscriber = of.and_then(|known| Some((known.subscriber.upgrade()?, known.leave)));
             if let Some((subscriber, leave)) = subscriber {
-                // A panic here would abort the process.
-                let _ = catch_unwind(AssertUnwindSafe(|| leave(&subscriber, id)));
+                // A panic here would abort the process, and so would one of a payload's destructor.
+                let left = catch_unwind(AssertUnwindSafe(|| leave(&subscriber, id)));
+                let dropped = catch_unwind(AssertUnwindSafe(|| drop(left)));
+                dropped.unwrap_or_else(mem::forget);
             }
         }
     }

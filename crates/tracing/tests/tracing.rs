@@ -365,3 +365,27 @@ fn spans_are_regions_of_traces() {
     let debug = format!("{:?}", goroutines.unwrap());
     assert!(debug.contains("of: {}"), "{debug}");
 }
+
+/// A layer that fails at the end of a thread, with a value that fails, too, ends neither the thread nor the process.
+#[test]
+fn a_panic_at_the_end_of_a_thread_is_contained() {
+    struct Fails;
+    impl Drop for Fails {
+        fn drop(&mut self) {
+            panic!("the payload");
+        }
+    }
+    struct Panics;
+    impl<S: Subscriber> Layer<S> for Panics {
+        fn on_exit(&self, _: &Id, _: Context<'_, S>) {
+            std::panic::panic_any(Fails);
+        }
+    }
+    let subscriber = Dispatch::new(Goroutines::new(tracing_subscriber::registry().with(Panics)));
+    let of_thread = subscriber.clone();
+    let thread = std::thread::spawn(move || {
+        let leaves_a_span = || std::mem::forget(info_span!("left").entered());
+        tracing::dispatcher::with_default(&of_thread, leaves_a_span);
+    });
+    thread.join().unwrap();
+}

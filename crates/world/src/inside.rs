@@ -15,6 +15,7 @@ use super::net::faults::Faults;
 use super::net::links::Quality;
 use super::net::network::Network;
 use super::net::socket::Ticket;
+use super::runnable::Runnable;
 use super::strategy::{Choice, Options, Pick, Script, Strategy};
 
 /// Where the clock of every bubble begins. Not at 0, so that a little may be subtracted.
@@ -332,9 +333,20 @@ impl Bubble {
         })
     }
 
+    /// A goroutine has become runnable.
+    pub fn add_runnable(&self, id: u64, runnable: &mut Runnable) {
+        let priority = self.strategy.borrow_mut().priority(id);
+        runnable.push(id, priority);
+    }
+
     /// Chooses who runs next: the current goroutine (`None`), or a place in `runnable`, which is
     /// not empty. This is a step.
-    pub fn pick(&self, current: Option<u64>, yielded: Option<u64>, runnable: &[u64]) -> Pick {
+    pub fn pick(
+        &self,
+        current: Option<u64>,
+        yielded: Option<u64>,
+        runnable: &mut Runnable,
+    ) -> Pick {
         if self.is_over.get() {
             return match current {
                 Some(_) => None,
@@ -344,15 +356,12 @@ impl Bubble {
         let n_current = usize::from(current.is_some());
         let pick = match &mut *self.script.borrow_mut() {
             Some(script) => {
-                // The last one to become runnable.
-                let others = runnable
-                    .split_last()
-                    .filter(|(last, _)| Some(**last) == yielded);
-                let n_others = others.map_or(runnable.len(), |(_, others)| others.len());
+                let is_last = yielded.is_some() && runnable.last() == yielded;
+                let n_others = runnable.len() - usize::from(is_last);
                 self.pick_by_script(script, n_current == 1, runnable.len(), n_others)
             }
             None => {
-                let pick = self.strategy.borrow_mut().pick(&Options {
+                let pick = self.strategy.borrow_mut().pick(&mut Options {
                     step: self.step.get(),
                     current,
                     yielded,
@@ -365,7 +374,8 @@ impl Bubble {
                 pick
             }
         };
-        let id = pick.map_or(current, |at| Some(runnable[at])).unwrap_or(0);
+        let id = pick.map_or(current, |at| Some(runnable.at(at)));
+        let id = id.unwrap_or(0);
         self.count(id, runnable.len() as u64);
         pick
     }
@@ -402,6 +412,11 @@ impl Bubble {
             picked: picked as u32,
             of: of as u32,
         });
+    }
+
+    /// If the run has ended and was to make the choices of a script: where it could not, if that is so.
+    pub fn misfit(&self) -> Option<String> {
+        self.script.borrow().as_ref().and_then(Script::misfit)
     }
 
     /// All choices of the run.

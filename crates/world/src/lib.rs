@@ -17,6 +17,7 @@
 
 pub mod draw;
 pub mod priorities;
+pub mod runnable;
 pub mod strategy;
 pub mod shorten;
 pub mod schedule;

@@ -17,17 +17,12 @@ pub struct Priorities {
 }
 
 impl Priorities {
-    /// The priority of `who`, drawn when it is first asked for.
+    /// The priority of `who`, drawn when it is first asked for, after those of lower numbers.
     pub fn of(&mut self, who: usize, rng: &mut Rng) -> i64 {
-        self.up_to(who, rng)[who]
-    }
-
-    /// The priorities by number, at least those up to `who`.
-    pub fn up_to(&mut self, who: usize, rng: &mut Rng) -> &[i64] {
         while self.drawn.len() <= who {
             self.drawn.push(1 + rng.below(HIGHEST).cast_signed());
         }
-        &self.drawn
+        self.drawn[who]
     }
 
     /// Puts `who` below all others, and returns its priority.

@@ -16,7 +16,7 @@ pub(crate) fn find(m: &M, sim: &Simulation) -> Option<GRef> {
     let sched = m.sched();
     loop {
         if let Some(g) = m.handed_work.take() {
-            sim.runnable.borrow_mut().push(g);
+            sim.runnable.borrow_mut().push(&sim.bubble, g);
         }
         collect(m, sim);
         if sim.has_lost.get() && !sim.bubble.is_over() {
@@ -58,8 +58,8 @@ fn choose(sim: &Simulation) -> Option<GRef> {
     }
     let last = sim.last.get();
     // Had it waited, another one would have run before it could run again.
-    let yielded = list.ids().contains(&last).then_some(last);
-    let at = sim.bubble.pick(None, yielded, list.ids());
+    let yielded = list.order.contains(last).then_some(last);
+    let at = sim.bubble.pick(None, yielded, &mut list.order);
     Some(list.remove(at.unwrap_or(0)))
 }
 

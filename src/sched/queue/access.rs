@@ -16,6 +16,8 @@ pub(crate) const BLOCKING: u32 = 3;
 /// The M may use its P, but its goroutine has had it for long and must yield when it next enters
 /// the scheduler.
 pub(crate) const PREEMPT: u32 = 4;
+/// The M's goroutine has forked this process, which has no scheduler.
+pub(crate) const FORKED: u32 = 5;
 
 /// Scheduler code runs on the M from here on.
 ///

@@ -17,7 +17,7 @@ use crate::loom::native::atomic::{
 use crate::loom::native::futex;
 use crate::loom::oracle;
 use crate::sched::queue::access::Access;
-pub(crate) use crate::sched::queue::access::{BLOCKING, HAS_P, PREEMPT, RETAKEN, RETAKING};
+pub(crate) use crate::sched::queue::access::{BLOCKING, FORKED, HAS_P, PREEMPT, RETAKEN, RETAKING};
 use crate::sched::queue::handed_work::HandedWork;
 use crate::sys::clock::NEVER;
 use crate::sys::sched as threads;
@@ -169,7 +169,7 @@ pub(crate) struct Carrier {
     /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
     /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
     pub(crate) in_runtime: loom::AtomicU32,
-    /// [`HAS_P`], [`RETAKING`], [`RETAKEN`], [`BLOCKING`] or [`PREEMPT`].
+    /// [`HAS_P`], [`RETAKING`], [`RETAKEN`], [`BLOCKING`], [`PREEMPT`] or [`FORKED`].
     pub(crate) access: loom::AtomicU32,
     /// Its P's dispatch count when its goroutine was last asked to yield: identifies that goroutine.
     /// Ordering: written before `access` becomes `PREEMPT`, with release, and read after it. At the end of a

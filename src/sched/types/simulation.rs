@@ -14,6 +14,7 @@ use super::state::Sched;
 use crate::bubble::Bubble;
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::net::socket::Ticket;
+use crate::bubble::runnable;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
 use crate::loom::native::Arc;
@@ -34,30 +35,32 @@ pub(crate) enum Stop {
 /// Goroutines that can run, and their numbers, in the order in which they became runnable.
 #[derive(Debug, Default)]
 pub(crate) struct Runnable {
-    gs: Vec<GRef>,
-    ids: Vec<u64>,
+    pub(crate) order: runnable::Runnable,
+    /// By their numbers. Those that have left are still there.
+    gs: Vec<Option<GRef>>,
 }
 
 impl Runnable {
-    pub(crate) fn push(&mut self, g: GRef) {
-        self.gs.push(g);
-        self.ids.push(g.id());
+    pub(crate) fn push(&mut self, bubble: &Bubble, g: GRef) {
+        bubble.add_runnable(g.id(), &mut self.order);
+        let id = g.id() as usize;
+        if self.gs.len() <= id {
+            self.gs.resize(id + 1, None);
+        }
+        self.gs[id] = Some(g);
     }
 
     pub(crate) fn remove(&mut self, at: usize) -> GRef {
-        self.ids.remove(at);
-        self.gs.remove(at)
-    }
-
-    pub(crate) fn ids(&self) -> &[u64] {
-        &self.ids
+        let id = self.order.remove(at);
+        self.gs[id as usize].expect("it was pushed")
     }
 
     /// Takes out the goroutines for which `is_out` holds, and adds them to `others`.
     pub(crate) fn move_to(&mut self, others: &mut Vec<GRef>, is_out: impl Fn(GRef) -> bool) {
         let mut at = 0;
-        while let Some(&g) = self.gs.get(at) {
-            if is_out(g) {
+        while at < self.order.len() {
+            let id = self.order.at(at);
+            if is_out(self.gs[id as usize].expect("it was pushed")) {
                 others.push(self.remove(at));
             } else {
                 at += 1;
@@ -66,7 +69,7 @@ impl Runnable {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.order.is_empty()
     }
 }
 
@@ -172,7 +175,7 @@ impl Simulation {
                 ..events::now(EventKind::Ready)
             });
         }
-        self.runnable.borrow_mut().push(g);
+        self.runnable.borrow_mut().push(&self.bubble, g);
     }
 
     /// Keeps an event. `false` if this run is not recorded.

@@ -18,13 +18,16 @@
 //! thread may inherit one CPU. If the M reads its CPU just before that changes, it is pinned to the
 //! old one until sysmon's next check (`cpu_mask`), for at most two seconds.
 //!
+//! A child of `fork` has the goroutine that has forked, and no scheduler: its M is marked ([`FORKED`]), so that the
+//! goroutine's next entry ends the process with a line that says why (`handoff`).
+//!
 //! This code does not allocate: an allocator may query its CPUs in the middle of an allocation, and
 //! `fork` handlers may run while its locks are held.
 
 use crate::config::HOG_NICE;
 use crate::loom::Ordering;
 use crate::sched::types::current;
-use crate::sched::types::m::Carrier;
+use crate::sched::types::m::{Carrier, FORKED};
 use crate::sys::affinity::{self, Mask};
 use crate::sys::clock;
 use crate::sys::sched as threads;
@@ -37,6 +40,7 @@ pub(crate) fn install() {
         narrow,
         become_usual,
         become_own,
+        in_child,
         write_process_mask,
     });
 }
@@ -124,6 +128,18 @@ fn become_own() {
     narrow();
     if current::m().is_some_and(|m| m.has_short_slice.load(Ordering::Relaxed)) {
         threads::shorten_own_slice();
+    }
+}
+
+/// On the only thread of a child. ORDERING: relaxed, as no other is there.
+fn in_child() {
+    let Some(m) = current::m() else {
+        return;
+    };
+    m.access.store(FORKED, Ordering::Relaxed);
+    if let Some(p) = m.last_p() {
+        // A blocking section does not get the P back at its end, and leaves the mark.
+        p.syscall.store(0, Ordering::Relaxed);
     }
 }
 

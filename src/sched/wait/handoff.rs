@@ -44,6 +44,9 @@
 //! has no work) claim the P by a CAS on that word. It is an id rather than a flag, so that an M
 //! that returns cannot claim the P out of a later section of another M.
 //!
+//! A child that the goroutine has **forked** has no scheduler. `access` is FORKED there (`children`): the next entry ends the
+//! process. In place, and while it unwinds, it goes on as a plain thread would.
+//!
 //! If there is no thread for the P of a goroutine that goes from one section to the next, sysmon makes a request
 //! instead. At the end of its section the M finds the dispatch that the request names, and sets PREEMPT.
 #![allow(unsafe_code)]
@@ -57,9 +60,10 @@ use crate::race;
 use crate::sched::queue::access;
 use crate::sched::types::accounting;
 use crate::sched::types::current;
-use crate::sched::types::m::{BLOCKING, Carrier, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
+use crate::sched::types::m::{BLOCKING, Carrier, FORKED, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
 use crate::sched::types::p::P;
 use crate::sched::types::simulation::Simulation;
+use crate::sys::signal;
 use crate::util::chaos::{self, Point};
 
 /// Replaces an M's id in `P::syscall`: the M has given the P up, and sysmon must find another M for
@@ -222,6 +226,7 @@ fn enter_slow<'a>(mut m: &'a M, parks: bool) -> Option<Section<'a>> {
                 }
             }
             RETAKEN if !std::thread::panicking() => m = switch_and_enter(m, Switch::LOST_P),
+            FORKED if !std::thread::panicking() => end_child(),
             _ => {
                 mark_outside(m);
                 return None;
@@ -239,6 +244,17 @@ fn enter_in_place_slow<'a>(m: &'a M) -> Option<Section<'a>> {
     // Sysmon that finds the M outside may retake the P, which the caller does without.
     mark_outside(m);
     None
+}
+
+/// Ends a child of `fork` whose goroutine goes on as if it had its scheduler.
+#[cold]
+#[inline(never)]
+fn end_child() -> ! {
+    signal::write_stderr(
+        b"windlass: a process that a goroutine has forked uses the runtime, and has neither its threads nor its \
+          rings: call exec or _exit in the child (docs/SAFETY.md, Fork)\n",
+    );
+    std::process::abort()
 }
 
 /// Acknowledges sysmon's preemption request. `true` if it is meant for the running goroutine.
@@ -324,6 +340,9 @@ fn leave_blocking(stays: bool) {
             accounting::end_section(m);
         }
         g.status.set_running();
+        return mark_outside(m);
+    }
+    if access::state(&m.access) == FORKED {
         return mark_outside(m);
     }
     m.access.store(RETAKEN, Ordering::Relaxed);

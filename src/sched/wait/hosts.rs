@@ -94,7 +94,8 @@ fn release(sim: &Simulation, host: u32) {
     let is_its = |g: &mut GRef| sim.bubble.host_of(g.id(), g.parent()) == host;
     let released: Vec<GRef> = sim.held.borrow_mut().extract_if(.., is_its).collect();
     let mut list = sim.runnable.borrow_mut();
-    released.into_iter().for_each(|g| list.push(g));
+    let released = released.into_iter();
+    released.for_each(|g| list.push(&sim.bubble, g));
 }
 
 /// The goroutines whose host has crashed since they were spawned, by their numbers.

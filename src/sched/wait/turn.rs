@@ -20,20 +20,21 @@ use crate::sys::clock::NEVER;
 pub(crate) fn collect(m: &M, sim: &Simulation) {
     let (sched, p) = (m.sched(), m.p());
     let mut list = sim.runnable.borrow_mut();
+    let bubble = &sim.bubble;
     while let Some(g) = p.runq.take_runnext().or_else(|| p.runq.pop()) {
-        list.push(g);
+        list.push(bubble, g);
     }
     let queue = &sched.node_of(p).queue;
     if queue.len() > 0 {
         while let Some(g) = queue.pop() {
-            list.push(g);
+            list.push(bubble, g);
         }
     }
     let mut held = sim.held.borrow_mut();
-    if sim.bubble.is_over() {
-        held.drain(..).for_each(|g| list.push(g));
-    } else if sim.bubble.net(|net, _| net.is_any_paused()) {
-        list.move_to(&mut held, |g| sim.bubble.is_paused(g.id(), g.parent()));
+    if bubble.is_over() {
+        held.drain(..).for_each(|g| list.push(bubble, g));
+    } else if bubble.net(|net, _| net.is_any_paused()) {
+        list.move_to(&mut held, |g| bubble.is_paused(g.id(), g.parent()));
     }
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn must_switch(m: &M, sim: &Simulation) -> bool {
         sim.progress.step(bubble.step(), g.id());
         return false;
     }
-    match bubble.pick(Some(g.id()), None, list.ids()) {
+    match bubble.pick(Some(g.id()), None, &mut list.order) {
         None => {
             sim.progress.step(bubble.step(), g.id());
             false
