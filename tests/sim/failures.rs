@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use windlass::channel::bounded;
+use windlass::context::Context;
 use windlass::io::{Read, Write};
 use windlass::sim::{self, Failure, FailureKind, Sim, Strategy};
 use windlass::sync::{Arc, Mutex, Once, Semaphore, WaitGroup};
@@ -361,18 +362,39 @@ fn the_real_world_is_refused() {
 
 #[test]
 fn a_destructor_may_sleep_while_it_unwinds() {
-    struct Sleeps;
-    impl Drop for Sleeps {
+    struct Waits(fn());
+    impl Drop for Waits {
         fn drop(&mut self) {
-            sleep(SECOND);
+            self.0();
         }
     }
-    let failure = fails(&one(), || {
-        let _sleeps = Sleeps;
-        panic!("with a destructor");
-    });
-    assert_eq!(failure.kind(), FailureKind::Panic);
-    assert_eq!(failure.until().elapsed, SECOND);
+    let waits: [fn(); 4] = [
+        || sleep(SECOND),
+        || windlass::task::park_timeout(SECOND),
+        || {
+            assert!(
+                windlass::spawn(windlass::task::park)
+                    .join_timeout(SECOND)
+                    .is_err()
+            )
+        },
+        || {
+            let ctx = Context::background().with_timeout(SECOND);
+            assert!(
+                windlass::spawn(windlass::task::park)
+                    .join_context(&ctx)
+                    .is_err()
+            );
+        },
+    ];
+    for wait in waits {
+        let failure = fails(&one(), || {
+            let _waits = Waits(wait);
+            panic!("with a destructor");
+        });
+        assert_eq!(failure.kind(), FailureKind::Panic);
+        assert_eq!(failure.until().elapsed, SECOND);
+    }
 }
 
 #[test]
