@@ -1782,13 +1782,22 @@ struct ScopedBody<'scope, F, T> {
 impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
     fn run(self) {
         let ScopedBody { f, packet, leave } = self;
-        packet.put(leave.0.run_inside(f));
+        let result = leave.0.run_inside(f);
+        note_kept_panic(&result);
+        packet.put(result);
         // If this is the last reference, the result's destructor runs here, inside the scope.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(packet))) {
             leave.0.note_unjoined(&*payload);
             make::drop_payload(payload);
         }
         park::end_locals();
+    }
+}
+
+/// Tells the simulation of a panic of the calling goroutine that goes to others, while the goroutine itself returns.
+pub(super) fn note_kept_panic<T>(result: &Result<T>) {
+    if let (Err(_), Some(g)) = (result, current::g()) {
+        header::note_kept_panic(g, result);
     }
 }
 

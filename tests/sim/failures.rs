@@ -7,6 +7,7 @@ use windlass::context::Context;
 use windlass::io::{Read, Write};
 use windlass::sim::{self, Failure, FailureKind, Sim, Strategy};
 use windlass::sync::{Arc, Mutex, Once, Semaphore, WaitGroup};
+use windlass::task::Group;
 use windlass::time::{Duration, sleep};
 
 use crate::util::PROMISE;
@@ -96,6 +97,32 @@ fn a_panic_in_the_destructor_of_a_result_is_one() {
         };
         assert_eq!(panic.message, "in the destructor of a result");
         assert_eq!(panic.goroutine, 2, "whose result it is");
+    }
+}
+
+/// It goes to others, and its goroutine returns.
+#[test]
+fn a_panic_that_a_scope_or_a_group_keeps_is_one() {
+    let joined = || {
+        windlass::scope(|s| assert!(s.spawn(|| panic!("of a scope")).join().is_err()));
+    };
+    let dropped = || {
+        Group::<()>::new().spawn(|| panic!("of a group"));
+        sim::settle();
+    };
+    for (f, message) in [
+        (&joined as &dyn Fn(), "of a scope"),
+        (&dropped, "of a group"),
+    ] {
+        let failure = fails(&one(), f);
+        assert_eq!(failure.kind(), FailureKind::Panic);
+        let [panic] = failure.panics() else {
+            panic!("{failure}")
+        };
+        assert_eq!(panic.message, message);
+        assert_eq!(panic.goroutine, 2);
+        assert!(panic.at.as_ref().unwrap().contains("failures.rs"));
+        one().may_panic(true).run(f).unwrap();
     }
 }
 
