@@ -22,6 +22,8 @@ use crate::sched::types::current;
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::points;
 use crate::sched::wait::spawn::TaskRef;
+use crate::sched::wait::turn;
+use crate::sys::clock::NEVER;
 use crate::task::{self, JoinHandle};
 use crate::util::ladder;
 
@@ -247,7 +249,7 @@ impl Signal {
         while !self.is_set.swap(false, Ordering::Acquire) {
             if current::g().is_none() {
                 crate::loom::thread::park();
-            } else {
+            } else if !turn::block_thread(NEVER) {
                 // In a blocking section, the end of a run does not unpark this thread, so poll
                 // for it.
                 crate::loom::thread::park_timeout(Duration::from_nanos(ladder::LATE_NS));

@@ -40,6 +40,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::buffer::drop_all;
 use super::chan::note_disconnect;
 use super::core;
 use super::err::SendError;
@@ -623,7 +624,7 @@ impl<T> Drop for Receiver<T> {
                 .count();
             unread.extend(state.kept.drain(..n_unread));
         });
-        drop(unread);
+        drop_all(unread, VecDeque::pop_front);
     }
 }
 

@@ -111,14 +111,19 @@ impl<T> Buffer<T> {
         std::mem::replace(self, empty)
     }
 
-    /// Drops all messages. If the drop of one panics, the rest are leaked: a second panic would
-    /// abort the process.
-    pub(super) fn clear(mut self) {
-        while let Some(msg) = self.pop() {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(msg))) {
-                std::mem::forget(self);
-                resume_unwind(panic);
-            }
+    /// As [`drop_all`].
+    pub(super) fn clear(self) {
+        drop_all(self, Buffer::pop);
+    }
+}
+
+/// Drops all messages of a queue. If the drop of one panics, the rest are leaked: a second panic would abort the
+/// process.
+pub(super) fn drop_all<Q, T>(mut queue: Q, pop: impl Fn(&mut Q) -> Option<T>) {
+    while let Some(msg) = pop(&mut queue) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(msg))) {
+            std::mem::forget(queue);
+            resume_unwind(panic);
         }
     }
 }

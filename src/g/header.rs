@@ -1090,6 +1090,13 @@ fn note_panic<T>(g: GRef, outcome: &Outcome<T>, ran: bool) {
     }
 }
 
+/// Tells the simulation of a panic of `g` that a scope or a group keeps: `g` itself does not end by it.
+#[cfg_attr(not(feature = "sim"), allow(unused_variables))]
+pub(crate) fn note_kept_panic<T>(g: GRef, outcome: &Outcome<T>) {
+    #[cfg(feature = "sim")]
+    note_panic(g, outcome, true);
+}
+
 /// Tells the simulation that the destructor of what `g` has returned panicked, in the goroutine that runs.
 #[cfg_attr(not(feature = "sim"), allow(unused_variables))]
 pub(crate) fn note_destructor_panic(g: GRef, payload: &(dyn Any + Send)) {

@@ -209,20 +209,23 @@ impl<K: Eq + Hash, V> SingleFlight<K, V> {
         K: Clone,
     {
         let new_key = key.clone();
-        let mut calls = self.calls();
-        if let Some(call) = calls.get(key).filter(|call| call.is_running()) {
-            let call = Arc::clone(call);
+        loop {
+            let mut calls = self.calls();
+            let Some(found) = calls.get(key) else {
+                let call = Arc::new(Call {
+                    state: WaitCell::new(State::Running),
+                });
+                calls.insert(new_key, Arc::clone(&call));
+                return (call, true);
+            };
+            if found.is_running() {
+                return (Arc::clone(found), false);
+            }
+            // Their destructors are the program's code: nobody would end a call that is in the map if one panics.
+            let ended = calls.remove_entry(key);
             drop(calls);
-            return (call, false);
+            drop(ended);
         }
-        let call = Arc::new(Call {
-            state: WaitCell::new(State::Running),
-        });
-        let ended = calls.remove_entry(key);
-        calls.insert(new_key, Arc::clone(&call));
-        drop(calls);
-        drop(ended);
-        (call, true)
     }
 
     /// Runs the closure for all.

@@ -30,7 +30,8 @@ use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::points;
 use crate::sched::wait::sleep;
 use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
-use crate::sys::clock::{NEVER, deadline_ns, now_ns};
+use crate::sched::wait::turn;
+use crate::sys::clock::{NEVER, deadline_ns, left_ns, now_ns};
 use crate::util::ladder;
 
 pub use crate::sched::wait::points::Cancelled;
@@ -1197,20 +1198,22 @@ fn park_until(deadline: u64) {
     reason = "this is the case that blocks the thread"
 )]
 fn park_thread(deadline: u64) {
+    // Destructors of a cancelled goroutine do not wait.
+    if points::cancel_point().is_err() {
+        return;
+    }
     let chain = park::current_chain();
     let until = deadline.min(chain.deadline_ns());
-    let left = || Duration::from_nanos(until.saturating_sub(now_ns()));
-    let look_up = Duration::from_nanos(ladder::LATE_NS);
+    let pause = |look_up_ns| Duration::from_nanos(left_ns(until).min(look_up_ns));
     match current::g() {
         _ if chain.over().is_some() => {}
         None => {
             // A canceller cannot wake the thread, so the call then returns early.
-            if chain.sources().next().is_some() {
-                crate::loom::thread::park_timeout(left().min(look_up));
-            } else if until == NEVER {
+            let look_up_ns = sleep::look_up_ns(chain);
+            if until.min(look_up_ns) == NEVER {
                 crate::loom::thread::park();
             } else {
-                crate::loom::thread::park_timeout(left());
+                crate::loom::thread::park_timeout(pause(look_up_ns));
             }
             // If the context's deadline has ended the wait, this records it in the context.
             chain.over();
@@ -1221,8 +1224,11 @@ fn park_thread(deadline: u64) {
                 && chain.over().is_none()
                 && now_ns() < deadline
             {
-                crate::loom::thread::sleep(left().min(look_up));
+                if !turn::block_thread(until) {
+                    crate::loom::thread::sleep(pause(ladder::LATE_NS));
+                }
             }
+            let _ = points::cancel_point();
         }
     }
 }
@@ -1776,13 +1782,22 @@ struct ScopedBody<'scope, F, T> {
 impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
     fn run(self) {
         let ScopedBody { f, packet, leave } = self;
-        packet.put(leave.0.run_inside(f));
+        let result = leave.0.run_inside(f);
+        note_kept_panic(&result);
+        packet.put(result);
         // If this is the last reference, the result's destructor runs here, inside the scope.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(packet))) {
             leave.0.note_unjoined(&*payload);
             make::drop_payload(payload);
         }
         park::end_locals();
+    }
+}
+
+/// Tells the simulation of a panic of the calling goroutine that goes to others, while the goroutine itself returns.
+pub(super) fn note_kept_panic<T>(result: &Result<T>) {
+    if let (Err(_), Some(g)) = (result, current::g()) {
+        header::note_kept_panic(g, result);
     }
 }
 

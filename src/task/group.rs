@@ -7,7 +7,7 @@ use std::result::Result;
 
 use windlass_ground::std_traits::debug_fields;
 
-use super::goroutine::{Builder, Cancelled};
+use super::goroutine::{Builder, Cancelled, note_kept_panic};
 use super::join::drop_contained;
 use crate::context::{CancelRef, Context, shield};
 use crate::loom::native::{Arc, Mutex, PoisonError};
@@ -338,7 +338,7 @@ impl<E> Group<E> {
         };
         if let Some(payload) = panic {
             if std::thread::panicking() && points::is_cancelled() {
-                spawn::drop_payload(payload);
+                spawn::drop_untold(payload);
                 return error.map_or(Ok(()), Err);
             }
             // Before the panic goes on: a destructor that panics then would end the process.
@@ -381,6 +381,7 @@ struct Member<E> {
 impl<E> Member<E> {
     fn run<F: FnOnce() -> Result<(), E>>(mut self, f: F) {
         let result = catch_unwind(AssertUnwindSafe(|| self.shared.context.run(f)));
+        note_kept_panic(&result);
         park::end_locals();
         match result {
             Ok(Ok(())) => {}
@@ -441,13 +442,21 @@ impl<E> Shared<E> {
         };
         drop(failure);
         if let Some(payload) = another {
-            spawn::drop_payload(payload);
+            spawn::drop_untold(payload);
         }
         self.canceller.cancel();
     }
 
     fn failure(&self) -> crate::loom::native::MutexGuard<'_, Failure<E>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<E> Drop for Failure<E> {
+    fn drop(&mut self) {
+        if let Some(payload) = self.panic.take() {
+            spawn::drop_untold(payload);
+        }
     }
 }
 

@@ -66,6 +66,22 @@ pub enum GaveUp<E> {
     Panic(Box<dyn Any + Send>),
 }
 
+/// A failure during the pause after it. Its destructor is the program's code, and the end of the run, which unwinds from
+/// the pause, must not end the process by it.
+struct Failure<E>(Option<GaveUp<E>>);
+
+impl<E> Failure<E> {
+    fn into_inner(mut self) -> GaveUp<E> {
+        self.0.take().expect("a failure is taken once")
+    }
+}
+
+impl<E> Drop for Failure<E> {
+    fn drop(&mut self) {
+        drop_contained(self.0.take());
+    }
+}
+
 impl<E: fmt::Debug> fmt::Debug for GaveUp<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -144,16 +160,17 @@ impl Supervisor {
         let mut pause = None;
         loop {
             let begun_ns = clock::now_ns();
-            let failure = match catch_unwind(AssertUnwindSafe(&mut f)) {
+            let failed = match catch_unwind(AssertUnwindSafe(&mut f)) {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => GaveUp::Error(error),
                 // The end of the run.
                 Err(payload) if payload.is::<Cancelled>() => resume_unwind(payload),
                 Err(payload) => GaveUp::Panic(payload),
             };
+            let failure = Failure(Some(failed));
             let now_ns = clock::now_ns();
             if self.is_at_limit(&mut restarts, now_ns) {
-                return Err(failure);
+                return Err(failure.into_inner());
             }
             let next = self.pause_after(pause, Duration::from_nanos(now_ns - begun_ns));
             match next.is_zero() {
@@ -162,11 +179,9 @@ impl Supervisor {
                 false => sleep(next),
             }
             if context::check().is_err() {
-                return Err(failure);
+                return Err(failure.into_inner());
             }
             pause = Some(next);
-            // The destructor is the program's code.
-            drop_contained(failure);
         }
     }
 

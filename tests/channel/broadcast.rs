@@ -625,6 +625,27 @@ fn destructors_do_not_wait() {
     drop(tx);
 }
 
+/// One panic comes out of the drop of a receiver; a second one would end the process.
+#[test]
+fn several_messages_panic_when_they_are_dropped() {
+    #[derive(Clone)]
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            resume_unwind(Box::new("message"));
+        }
+    }
+    for is_last in [true, false] {
+        let (tx, rx) = broadcast(4);
+        (0..3).for_each(|_| assert!(tx.send(Panics).is_ok()));
+        let late = (!is_last).then(|| tx.subscribe());
+        let payload = panic_of(|| drop(rx));
+        assert_eq!(payload.downcast_ref(), Some(&"message"));
+        assert_eq!((tx.len(), tx.receiver_count()), (0, usize::from(!is_last)));
+        drop(late);
+    }
+}
+
 /// A receiver with a channel for selects is dropped without a search among the others.
 #[test]
 fn many_receivers_come_and_go() {
@@ -663,6 +684,7 @@ crate::inside::tests! {
     a_cancelled_receive_loses_no_message,
     a_clone_that_panics_is_one_receivers_loss,
     messages_may_call_their_channel,
+    several_messages_panic_when_they_are_dropped,
     receivers_come_and_go,
     all_who_wait_are_woken,
     many_receivers_come_and_go: "it measures time",

@@ -685,7 +685,7 @@ fn a_thread_sleeps_until_the_deadline_of_its_contexts() {
     let (_sender, receiver) = channel::bounded::<u32>(1);
     let busy = windlass::sync::Mutex::new(());
     let _kept = busy.lock().unwrap();
-    let waits: [(&str, &dyn Fn()); 4] = [
+    let waits: [(&str, &dyn Fn()); 5] = [
         ("poll", &|| {
             assert!(windlass::io::wait_readable(&reader).is_err());
         }),
@@ -694,6 +694,11 @@ fn a_thread_sleeps_until_the_deadline_of_its_contexts() {
             assert!(busy.lock_context(&Context::background()).is_err());
         }),
         ("sleep", &|| sleep(FOREVER)),
+        ("park", &|| {
+            while context::check().is_ok() {
+                task::park();
+            }
+        }),
     ];
     for (name, wait) in waits {
         let outer = Context::background().with_timeout(WAIT).with_value(1);

@@ -1,10 +1,10 @@
 //! Every way to wait, in a destructor: while the run ends, while the goroutine unwinds from a panic
-//! of its own and the run ends, and while its context is cancelled. None may hang, and none may end
-//! the process: docs/SAFETY.md says how each ends. Each case is a process of its own, because a
-//! destructor that panics there ends the process.
+//! of its own and the run ends, and while its context is cancelled; and in a blocking section while the run ends. None
+//! may hang, and none may end the process: docs/SAFETY.md says how each ends. Each case is a process of its own, because
+//! a destructor that panics there ends the process.
 
 use std::io::{Read, Write};
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
@@ -20,9 +20,9 @@ use windlass::sync::{
     Barrier, Condvar, LazyLock, Mutex, Notify, Once, OnceLock, RwLock, Semaphore, SingleFlight,
     WaitGroup, mpsc,
 };
-use windlass::task::{Group, JoinSet};
+use windlass::task::{Cancelled, Group, JoinSet};
 use windlass::time::{Timer, interval_at, timeout};
-use windlass::{blocking, io, par, sleep, spawn, task, thread};
+use windlass::{Handle, blocking, io, par, sleep, spawn, task, thread};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
@@ -107,6 +107,17 @@ const WAYS: &[(&str, InContext, Prepare)] = &[
     }),
     ("join", Goes, || {
         let parked = spawn(park_for_ever);
+        wait(move || assert!(parked.join().is_err()))
+    }),
+    ("join of another runtime", Goes, || {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            runtime(1).run(|| {
+                sender.send(Handle::current()).unwrap();
+                park_for_ever();
+            })
+        });
+        let parked = receiver.recv().unwrap().spawn(park_for_ever);
         wait(move || assert!(parked.join().is_err()))
     }),
     ("join_timeout", Ends, || {
@@ -445,8 +456,19 @@ const WAYS: &[(&str, InContext, Prepare)] = &[
     }),
 ];
 
-/// How the destructor comes to run.
-const CASES: [&str; 3] = ["end", "panic", "context"];
+/// How the destructor comes to run, or that the wait is not in one.
+const CASES: [&str; 4] = ["end", "panic", "context", "blocking"];
+
+/// Those whose holder the end of the run may end first, so that the wait gets it.
+const GIVEN_AT_THE_END: [&str; 7] = [
+    "Group::spawn",
+    "Mutex::lock",
+    "RwLock::read",
+    "RwLock::write",
+    "Once::call_once",
+    "OnceLock::get_or_init",
+    "SingleFlight::run",
+];
 
 /// Waits when it is dropped.
 struct WaitsOnDrop {
@@ -469,11 +491,25 @@ const A_MOMENT: Duration = Duration::from_millis(30);
 /// In a process of its own.
 fn check(way: usize, case: &str) {
     let (name, in_context, prepare) = WAYS[way];
-    let (begun, ended) = (Arc::default(), Arc::default());
+    let (begun, ended) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::SeqCst);
     runtime(2).run(|| {
+        let wait = prepare();
+        if case == "blocking" {
+            let (begins, ends) = (Arc::clone(&begun), Arc::clone(&ended));
+            spawn(move || {
+                begins.store(true, Ordering::SeqCst);
+                let ended = match catch_unwind(AssertUnwindSafe(|| blocking(wait))) {
+                    Ok(()) => GIVEN_AT_THE_END.contains(&name),
+                    Err(payload) => payload.is::<Cancelled>(),
+                };
+                ends.store(ended, Ordering::SeqCst);
+            });
+            wait_until(|| is_set(&begun));
+            return sleep(A_MOMENT);
+        }
         let waits = WaitsOnDrop {
-            wait: Some(prepare()),
+            wait: Some(wait),
             begun: Arc::clone(&begun),
             ended: Arc::clone(&ended),
         };
@@ -512,7 +548,7 @@ fn check(way: usize, case: &str) {
 const AT_ONCE: usize = 4;
 
 #[test]
-fn every_wait_in_a_destructor_ends() {
+fn every_wait_in_a_destructor_or_a_blocking_section_ends() {
     if let Some(case) = child_case() {
         let (case, way) = case.split_once(' ').unwrap();
         return check(way.parse().unwrap(), case);
@@ -526,8 +562,10 @@ fn every_wait_in_a_destructor_ends() {
         for _ in 0..AT_ONCE * available_parallelism().unwrap().get() {
             s.spawn(|| {
                 while let Some(&(way, case)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut child =
-                        child_command("every_wait_in_a_destructor_ends", &format!("{case} {way}"));
+                    let mut child = child_command(
+                        "every_wait_in_a_destructor_or_a_blocking_section_ends",
+                        &format!("{case} {way}"),
+                    );
                     let output = child.output().unwrap();
                     let is_well = output.status.success()
                         && String::from_utf8_lossy(&output.stdout).contains("1 passed");

@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use windlass::channel::bounded;
+use windlass::context::Context;
 use windlass::io::{Read, Write};
 use windlass::sim::{self, Failure, FailureKind, Sim, Strategy};
 use windlass::sync::{Arc, Mutex, Once, Semaphore, WaitGroup};
+use windlass::task::Group;
 use windlass::time::{Duration, sleep};
 
 use crate::util::PROMISE;
@@ -95,6 +97,32 @@ fn a_panic_in_the_destructor_of_a_result_is_one() {
         };
         assert_eq!(panic.message, "in the destructor of a result");
         assert_eq!(panic.goroutine, 2, "whose result it is");
+    }
+}
+
+/// It goes to others, and its goroutine returns.
+#[test]
+fn a_panic_that_a_scope_or_a_group_keeps_is_one() {
+    let joined = || {
+        windlass::scope(|s| assert!(s.spawn(|| panic!("of a scope")).join().is_err()));
+    };
+    let dropped = || {
+        Group::<()>::new().spawn(|| panic!("of a group"));
+        sim::settle();
+    };
+    for (f, message) in [
+        (&joined as &dyn Fn(), "of a scope"),
+        (&dropped, "of a group"),
+    ] {
+        let failure = fails(&one(), f);
+        assert_eq!(failure.kind(), FailureKind::Panic);
+        let [panic] = failure.panics() else {
+            panic!("{failure}")
+        };
+        assert_eq!(panic.message, message);
+        assert_eq!(panic.goroutine, 2);
+        assert!(panic.at.as_ref().unwrap().contains("failures.rs"));
+        one().may_panic(true).run(f).unwrap();
     }
 }
 
@@ -361,18 +389,39 @@ fn the_real_world_is_refused() {
 
 #[test]
 fn a_destructor_may_sleep_while_it_unwinds() {
-    struct Sleeps;
-    impl Drop for Sleeps {
+    struct Waits(fn());
+    impl Drop for Waits {
         fn drop(&mut self) {
-            sleep(SECOND);
+            self.0();
         }
     }
-    let failure = fails(&one(), || {
-        let _sleeps = Sleeps;
-        panic!("with a destructor");
-    });
-    assert_eq!(failure.kind(), FailureKind::Panic);
-    assert_eq!(failure.until().elapsed, SECOND);
+    let waits: [fn(); 4] = [
+        || sleep(SECOND),
+        || windlass::task::park_timeout(SECOND),
+        || {
+            assert!(
+                windlass::spawn(windlass::task::park)
+                    .join_timeout(SECOND)
+                    .is_err()
+            )
+        },
+        || {
+            let ctx = Context::background().with_timeout(SECOND);
+            assert!(
+                windlass::spawn(windlass::task::park)
+                    .join_context(&ctx)
+                    .is_err()
+            );
+        },
+    ];
+    for wait in waits {
+        let failure = fails(&one(), || {
+            let _waits = Waits(wait);
+            panic!("with a destructor");
+        });
+        assert_eq!(failure.kind(), FailureKind::Panic);
+        assert_eq!(failure.until().elapsed, SECOND);
+    }
 }
 
 #[test]

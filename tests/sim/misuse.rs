@@ -617,17 +617,17 @@ fn a_goroutine_that_cannot_be_ended_ends_the_process() {
     );
 }
 
-#[test]
-fn a_wait_while_unwinding_ends_the_process() {
-    struct Joins(Option<JoinHandle<()>>);
-    impl Drop for Joins {
+/// Waits in a destructor, for something that another goroutine would have to do.
+fn wait_while_unwinding(name: &str, wait: fn()) {
+    struct Waits(fn());
+    impl Drop for Waits {
         fn drop(&mut self) {
-            let _ = self.0.take().unwrap().join();
+            self.0();
         }
     }
-    let text = text_of_abort("a_wait_while_unwinding_ends_the_process", || {
+    let text = text_of_abort(name, || {
         let _ = one().run(|| {
-            let _joins = Joins(Some(windlass::spawn(|| sleep(Duration::from_secs(1)))));
+            let _waits = Waits(wait);
             panic!("the reason");
         });
     });
@@ -636,6 +636,36 @@ fn a_wait_while_unwinding_ends_the_process() {
         text.contains("waits in a destructor while it unwinds"),
         "{text}"
     );
+}
+
+#[test]
+fn a_join_while_unwinding_ends_the_process() {
+    wait_while_unwinding("a_join_while_unwinding_ends_the_process", || {
+        let _ = windlass::spawn(|| sleep(Duration::from_secs(1))).join();
+    });
+}
+
+#[test]
+fn a_limited_join_while_unwinding_ends_the_process() {
+    wait_while_unwinding("a_limited_join_while_unwinding_ends_the_process", || {
+        let _ = windlass::spawn(|| sleep(Duration::from_secs(1))).join_timeout(Duration::MAX);
+    });
+}
+
+#[test]
+fn a_park_while_unwinding_ends_the_process() {
+    wait_while_unwinding("a_park_while_unwinding_ends_the_process", || {
+        let me = windlass::task::current();
+        windlass::spawn(move || me.unpark());
+        windlass::task::park();
+    });
+}
+
+#[test]
+fn a_future_while_unwinding_ends_the_process() {
+    wait_while_unwinding("a_future_while_unwinding_ends_the_process", || {
+        windlass::future::block_on(std::future::pending::<()>());
+    });
 }
 
 /// A run that shortens a failure may end the process, and the failure must not be lost.

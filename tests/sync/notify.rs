@@ -404,6 +404,61 @@ fn values_and_keys_may_panic() {
     });
 }
 
+/// A key that panics when it is dropped, in a caller that takes an ended call out of the map, leaves no call that nobody
+/// ends.
+#[test]
+fn a_key_that_panics_when_it_is_dropped_leaves_no_call() {
+    #[derive(Debug)]
+    struct Key(Arc<[AtomicBool; 2]>);
+    const EQ: usize = 0;
+    const DROP: usize = 1;
+    impl Key {
+        fn panic_if(&self, at: usize) {
+            if self.0[at].swap(false, Ordering::SeqCst) {
+                resume_unwind(Box::new("key"));
+            }
+        }
+    }
+    impl Clone for Key {
+        fn clone(&self) -> Key {
+            Key(Arc::clone(&self.0))
+        }
+    }
+    impl Drop for Key {
+        fn drop(&mut self) {
+            self.panic_if(DROP);
+        }
+    }
+    impl PartialEq for Key {
+        fn eq(&self, _: &Key) -> bool {
+            self.panic_if(EQ);
+            true
+        }
+    }
+    impl Eq for Key {}
+    impl std::hash::Hash for Key {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            state.write_u8(1);
+        }
+    }
+    on_each(|_| {
+        let key = Key(Arc::default());
+        let set = |at: usize| key.0[at].store(true, Ordering::SeqCst);
+        let flights = SingleFlight::new();
+        // The call ends, and cannot be removed.
+        panic_of(|| {
+            flights.run(key.clone(), || {
+                set(EQ);
+                1
+            })
+        });
+        set(DROP);
+        panic_of(|| flights.run(key.clone(), || 2));
+        assert!(!flights.forget(&key), "nobody would end it");
+        assert_eq!(flights.run(key.clone(), || 3), 3);
+    });
+}
+
 /// A call whose removal failed is not joined when it has ended.
 #[test]
 fn a_call_that_stays_in_the_map_is_not_joined() {
@@ -640,6 +695,7 @@ crate::inside::tests! {
     a_forgotten_call_is_not_joined,
     a_wait_for_a_call_ends_with_its_context,
     values_and_keys_may_panic,
+    a_key_that_panics_when_it_is_dropped_leaves_no_call,
     a_call_that_stays_in_the_map_is_not_joined,
     a_call_that_a_shutdown_ends_has_not_run: "it ends a run of its own",
     pools_lend_each_object_to_one,

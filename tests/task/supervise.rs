@@ -2,13 +2,14 @@
 
 use crate::util;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use windlass::context::Context;
-use windlass::task::{self, GaveUp, Supervisor};
-use windlass::{Handle, spawn};
+use windlass::task::{self, GaveUp, Group, Supervisor};
+use windlass::{Handle, sleep, spawn};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -79,6 +80,39 @@ fn failures_whose_drop_panics_are_followed_by_a_restart() {
         });
         assert!(matches!(result, Ok(3)));
     });
+}
+
+/// In a process of its own, which a panic during the unwinding would end.
+#[test]
+fn a_failure_whose_drop_panics_lets_its_run_end() {
+    let name = "a_failure_whose_drop_panics_lets_its_run_end";
+    let Some(case) = util::child_case() else {
+        for case in ["error", "panic"] {
+            util::child_passes(name, case);
+        }
+        return;
+    };
+    let n = Arc::new(AtomicUsize::new(0));
+    let runs = Arc::clone(&n);
+    util::run(2, move || {
+        let hour = Duration::from_secs(3600);
+        drop(spawn({
+            let runs = Arc::clone(&runs);
+            move || {
+                Supervisor::new().backoff(hour, hour).run(|| {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    match &*case {
+                        "error" => Err::<(), _>(PanicsWhenDropped),
+                        _ => std::panic::panic_any(PanicsWhenDropped),
+                    }
+                })
+            }
+        }));
+        util::wait_until(|| runs.load(Ordering::SeqCst) == 1);
+        // To its pause: it has left its closure.
+        sleep(5 * MS);
+    });
+    assert_eq!(n.load(Ordering::SeqCst), 1);
 }
 
 #[test]
@@ -190,13 +224,30 @@ fn panics_of_detached_goroutines_are_counted() {
             .limit(0, MS)
             .run(|| -> Result<(), ()> { panic!("supervised") });
         assert_eq!(Handle::current().metrics().detached_panics, 3);
+        // A group passes the first panic on, if someone waits for it.
+        let group = Group::<()>::new();
+        for _ in 0..2 {
+            group.spawn(|| panic!("of a group"));
+        }
+        assert!(catch_unwind(AssertUnwindSafe(|| group.wait())).is_err());
+        assert_eq!(count(), 4);
+        let group = Group::<()>::new();
+        group.spawn(|| panic!("of a group that nobody waits for"));
+        drop(group);
+        util::wait_until(|| count() == 5);
         // Those that the end of the run ends do not panic.
         drop(spawn(task::park));
+        let group = Group::<()>::new();
+        group.spawn(|| {
+            task::park();
+            Ok(())
+        });
+        drop(group);
         let last = spawn(|| panic!("dropped after the run"));
         util::wait_until(|| last.is_finished());
         last
     });
-    assert_eq!(count(), 3);
+    assert_eq!(count(), 5);
     drop(handle);
-    assert_eq!(count(), 4);
+    assert_eq!(count(), 6);
 }

@@ -19,6 +19,7 @@ use super::points::{self, Cancelled};
 use super::sleep;
 use super::turn;
 use super::wake;
+use crate::bubble;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId};
@@ -165,7 +166,10 @@ pub(crate) fn join(g: GRef) -> Result<(), Unjoined> {
             }
             // Also a goroutine in a blocking section, or one that unwinds.
             Caller::Thread if current::g() == Some(g) => return Err(Unjoined::Itself),
-            Caller::Thread => wait_blocked(&g.join, NEVER),
+            Caller::Thread => {
+                points::cancel_point()?;
+                wait_blocked(&g.join, look_at_ns(ScopeChain::NONE));
+            }
         }
     }
     Ok(())
@@ -205,10 +209,8 @@ pub(crate) fn wait_until(word: &AtomicPtr<()>, deadline_ns: u64) -> Result<bool,
         match park::caller() {
             Caller::Goroutine(g) => wait_parked(word, g, Reason::Join, deadline_ns, chain)?,
             Caller::Thread => {
-                // Neither a context nor the end of a run wakes a thread, so it polls.
                 points::cancel_point()?;
-                let look_ns = clock::now_ns().saturating_add(sleep::look_up_ns(chain));
-                wait_blocked(word, deadline_ns.min(look_ns));
+                wait_blocked(word, deadline_ns.min(look_at_ns(chain)));
             }
         }
     }
@@ -241,6 +243,15 @@ fn wait_parked(
         return points::cancel_point();
     }
     Ok(())
+}
+
+/// Until when a thread waits at most: neither a context nor the end of a run wakes it, so it polls. In a simulation no
+/// other code runs meanwhile.
+fn look_at_ns(chain: ScopeChain) -> u64 {
+    match bubble::is_inside() {
+        true => NEVER,
+        false => clock::now_ns().saturating_add(sleep::look_up_ns(chain)),
+    }
 }
 
 fn wait_blocked(word: &AtomicPtr<()>, deadline_ns: u64) {

@@ -578,6 +578,12 @@ pub(crate) fn n_detached_panics() -> u64 {
     DETACHED_PANICS.load(Ordering::Relaxed)
 }
 
+/// Drops the payload of a goroutine's panic of which nobody is told, and counts it.
+pub(crate) fn drop_untold(payload: Box<dyn Any + Send>) {
+    count_panic(&*payload);
+    drop_payload(payload);
+}
+
 /// Drops the payload of a panic that no code will receive. If its destructor panics, the new
 /// payload is leaked: dropping that could panic again.
 pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
