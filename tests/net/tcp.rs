@@ -1453,7 +1453,6 @@ fn errors_of_descriptors_that_are_no_sockets() {
     });
 }
 
-#[cfg(feature = "sim")]
 /// An operator reads which of many addresses it is.
 #[test]
 fn errors_name_their_address() {
@@ -1497,6 +1496,7 @@ fn errors_name_their_address() {
     run(1, check);
 }
 
+#[cfg(feature = "sim")]
 crate::inside::tests! {
     errors_name_their_address: "it has a path that is missing",
     many_clients_and_an_echo / 5,
