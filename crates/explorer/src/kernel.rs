@@ -571,8 +571,8 @@ impl Kernel {
         Some((at, operations[at].sqe.kind()))
     }
 
-    /// Of the twin: does the operation at `at` of a ring, or waits until that can be done. Whether it is done: not if none
-    /// is due there any more.
+    /// Of the twin: does the operation at `at` of a ring, or waits until that can be done. Whether it is done: not if
+    /// none is due there any more.
     pub(super) fn do_due(&mut self, fd: i32, at: usize, rng: &mut Rng) -> bool {
         let Some(ring) = self.ring(fd) else {
             return false;

@@ -7,9 +7,9 @@
 //! have work. If a bit is stale, the search has also read that P's line, and corrects the bit.
 //!
 //! The node's queue comes first: it costs one lock, and its goroutines overflowed or came from
-//! outside; the oldest are taken. If it is empty, a visit goes from one local queue with work to the next, and takes the
-//! older half of each, until it has as many as the thief's node can run. Most of its cost is that of the visit, and
-//! local queues that Ps steal from are short. Goroutines bound to their node stay: a local queue from which only bound
+//! outside; the oldest are taken. If it is empty, a visit goes from one local queue with work to the next, and takes
+//! the older half of each, until it has as many as the thief's node can run: queues that Ps steal from are short, and
+//! the visit costs more than a further queue. Goroutines bound to their node stay: a local queue from which only bound
 //! goroutines would be taken is skipped, and a bound one taken with others goes to its node's queue.
 //!
 //! The thief runs one goroutine. The others go to its own node's queue, for the other Ps of the

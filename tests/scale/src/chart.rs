@@ -1,4 +1,5 @@
-//! Curves as SVG: a panel for each workload, efficiency over Ps, a curve for each machine, and a dashed one for what it was.
+//! Curves as SVG: a panel for each workload, efficiency over Ps, a curve for each machine, and a dashed one for an older
+//! tree.
 
 use std::fmt::Write as _;
 

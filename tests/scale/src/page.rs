@@ -1,4 +1,4 @@
-//! The tables of docs/SCALE.md and its chart. `--page` measures what they show, each figure in a process of its own, and
+//! The tables of docs/SCALE.md and its chart. `--page` measures each figure that they show in a process of its own, and
 //! writes it into docs/scale; `--render` draws it. docs/scale/before.txt has the figures of an older tree.
 
 use std::fmt::Write as _;
@@ -72,7 +72,7 @@ impl Row {
     }
 }
 
-/// What was measured on one tree.
+/// The figures of one tree.
 #[derive(Debug, Default)]
 struct Rows(Vec<Row>);
 
