@@ -35,12 +35,17 @@ explore-short: setup ## 150 orders of each scenario
 	$(call run_explorer,--schedules 150)
 
 # Debug assertions read atomics, which the twin would charge for.
-scale scale-known: export CARGO_PROFILE_DEV_OPT_LEVEL = 2
-scale scale-known: export CARGO_PROFILE_DEV_DEBUG_ASSERTIONS = false
+scale scale-page scale-known: export CARGO_PROFILE_DEV_OPT_LEVEL = 2
+scale scale-page scale-known: export CARGO_PROFILE_DEV_DEBUG_ASSERTIONS = false
 run_twin = RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-scale --target-dir $(TARGET_DIR)/scale -- $(1)
 SCALE ?=
 scale: setup ## the runtime on simulated machines of up to 512 CPUs (SCALE="--machine 4x28 --workload pairs" chooses)
 	$(call run_twin,$(SCALE))
+
+# Some minutes. RESUME=1 goes on where it was cut off.
+scale-page: setup ## measures the figures of docs/SCALE.md on simulated machines, and draws its tables and its chart
+	$(if $(RESUME),,rm -f docs/scale/now.txt docs/scale/events.txt)
+	$(call run_twin,--page)
 
 scale-known: setup ## do results of others come out on a simulated machine?
 	$(call run_twin,--known)

@@ -182,9 +182,8 @@ pub(crate) struct Header {
     /// Ordering: release before the wait begins, acquire by a canceller that holds it.
     pub(crate) op: AtomicPtr<()>,
     stack_bytes: Cell<u32>,
-    /// Its home node, whether it is bound to it, and how often in a row it was away: see
-    /// [`GRef::home`]. Ordering: relaxed; written by the goroutine's owner. A thief that does not
-    /// own it yet reads it as a hint.
+    /// Its home node, and how often in a row it was away: see [`GRef::home`]. Ordering: relaxed;
+    /// written by the goroutine's owner.
     home: AtomicU16,
     slot_class: Cell<u8>,
     slab_node: Cell<u8>,
@@ -208,16 +207,10 @@ pub(crate) struct Header {
 /// passed the limit and are about to abort: there cannot be 2^31 of them.
 const MAX_REFS: u32 = i32::MAX as u32;
 
-/// The layout of [`Header::home`]: the node (a runtime has at most as many as Ps, 4096), a bit for
-/// a bound goroutine, and the times away, up to 7.
-const HOME_NODE: u16 = (1 << 12) - 1;
-const HOME_BOUND: u16 = 1 << 12;
-const HOME_AWAY_SHIFT: u32 = 13;
-
-#[inline(always)]
-fn pack_home(node_idx: usize, is_bound: bool) -> u16 {
-    node_idx as u16 | if is_bound { HOME_BOUND } else { 0 }
-}
+/// The layout of [`Header::home`]: the node (a runtime has at most as many as Ps, 4096), and the times
+/// away, up to 7.
+const HOME_AWAY_SHIFT: u32 = 12;
+const HOME_NODE: u16 = (1 << HOME_AWAY_SHIFT) - 1;
 
 /// The address of a goroutine. Copy and not counted: always valid as memory, but valid as a
 /// goroutine only while the caller knows that it lives.
@@ -547,7 +540,7 @@ impl GRef {
     /// Whether it runs on its home node only. A hint unless the caller owns the goroutine.
     #[inline]
     pub(crate) fn is_bound(self) -> bool {
-        self.raw_home() & HOME_BOUND != 0
+        self.status.is_bound()
     }
 
     /// How often in a row it ran on, or was woken from, another node than its home.
@@ -556,16 +549,16 @@ impl GRef {
         (self.raw_home() >> HOME_AWAY_SHIFT) as u8
     }
 
-    /// Changes its home node. A bound goroutine stays bound. Called by its owner.
+    /// Changes its home node. Called by its owner.
     #[inline]
     pub(crate) fn set_home(self, node_idx: usize) {
-        self.set_raw_home(pack_home(node_idx, self.is_bound()));
+        self.set_raw_home(node_idx as u16);
     }
 
     /// Sets how often in a row it was woken away from its home node. Called by its owner.
     #[inline]
     pub(crate) fn set_times_away(self, n: u8) {
-        let kept = self.raw_home() & (HOME_NODE | HOME_BOUND);
+        let kept = self.raw_home() & HOME_NODE;
         self.set_raw_home(kept | u16::from(n) << HOME_AWAY_SHIFT);
     }
 
@@ -1039,11 +1032,10 @@ pub(crate) fn init<B: Body<T>, T>(g: GRef, body: B, spawn: Spawn) {
     h.details.store(details, Ordering::Release);
     h.site.set(Some(spawn.site));
     h.stack_bytes.set((spawn.stack_bytes / 1024) as u32);
-    h.home
-        .store(pack_home(spawn.home, spawn.is_bound), Ordering::Relaxed);
+    h.home.store(spawn.home as u16, Ordering::Relaxed);
     h.unwinds_cancelled.set(false);
     h.fiber.begin(spawn.id, || g.name());
-    h.status.set_new();
+    h.status.set_new(spawn.is_bound);
     race::leave_runtime();
 }
 

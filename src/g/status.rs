@@ -27,11 +27,12 @@
 //! spin until the flag is cleared, so no wake is lost and the holder has nothing to make up for.
 //! `STAMPED` means that the queued G carries the time at which it was queued, for the histogram of
 //! scheduling latencies. [`Status::load`] shows neither. `CANCELLABLE` is a part of the reason: a
-//! context may end the wait.
+//! context may end the wait. `BOUND` stays from the spawn to the end: the goroutine runs on its home node only. It is
+//! here because a thief of another node reads it of each goroutine, and takes this line in any case.
 //!
 //! ```text
-//!  63        42 41          16 15            14     8 7    6       5..3  2..0
-//!  | seconds   | number      | CANCELLABLE | reason | HELD STAMPED  -   | kind |
+//!  63        42 41          16 15            14     8 7    6       5     4..3  2..0
+//!  | seconds   | number      | CANCELLABLE | reason | HELD STAMPED BOUND  -   | kind |
 //! ```
 //!
 //! The seconds give the start of the wait, in steps of 2^30 ns of the runtime's clock; together
@@ -147,6 +148,10 @@ impl Why {
 const HELD: u64 = 1 << 7;
 /// The queued G carries the time at which it was queued.
 const STAMPED: u64 = 1 << 6;
+/// The G runs on its home node only.
+const BOUND: u64 = 1 << 5;
+/// The bits that a step from one kind to the next changes.
+const OF_KIND: u64 = 0xff & !BOUND;
 
 /// The number of a wait, and the seconds above it.
 const NUMBER_SHIFT: u32 = 16;
@@ -192,7 +197,7 @@ impl Snapshot {
     }
 
     fn with_kind(self, kind: GKind) -> Snapshot {
-        Snapshot((self.0 & !0xff) | kind as u64)
+        Snapshot((self.0 & !OF_KIND) | kind as u64)
     }
 }
 
@@ -228,7 +233,7 @@ impl Status {
     #[cfg(test)]
     pub(crate) fn running() -> Status {
         let status = Status::new();
-        status.set_new();
+        status.set_new(false);
         status.set_runnable();
         status.set_running();
         status
@@ -247,14 +252,26 @@ impl Status {
 
     #[inline]
     fn set(&self, kind: GKind) {
-        self.0
-            .store(self.load_own().with_kind(kind).0, Ordering::Release);
+        self.set_word(self.load_own().with_kind(kind).0);
+    }
+
+    #[inline]
+    fn set_word(&self, word: u64) {
+        self.0.store(word, Ordering::Release);
     }
 
     /// Free → New: the slot was taken from its slab and initialised.
-    pub(crate) fn set_new(&self) {
-        debug_assert_eq!(self.load_own().kind(), GKind::Free);
-        self.set(GKind::New);
+    pub(crate) fn set_new(&self, is_bound: bool) {
+        let before = self.load_own();
+        debug_assert_eq!(before.kind(), GKind::Free);
+        let bit = if is_bound { BOUND } else { 0 };
+        self.set_word(before.with_kind(GKind::New).0 & !BOUND | bit);
+    }
+
+    /// Whether the G runs on its home node only. A hint unless the caller owns it.
+    #[inline]
+    pub(crate) fn is_bound(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & BOUND != 0
     }
 
     /// New or Running → Runnable, by its owner, before it queues the G.
@@ -329,9 +346,9 @@ impl Status {
     fn next_wait(&self, Why(why): Why, now_ns: u64) -> WaitId {
         let before = self.load_own();
         debug_assert_eq!(before.kind(), GKind::Running);
-        let number = (before.0 + (1 << NUMBER_SHIFT)) & (NUMBER_MASK << NUMBER_SHIFT);
+        let kept = (before.0 + (1 << NUMBER_SHIFT)) & (NUMBER_MASK << NUMBER_SHIFT | BOUND);
         let seconds = (now_ns >> STEP_SHIFT) << SECONDS_SHIFT;
-        WaitId(seconds | number | (u64::from(why) << 8) | GKind::Waiting as u64)
+        WaitId(seconds | kept | (u64::from(why) << 8) | GKind::Waiting as u64)
     }
 
     /// The wake token: Waiting → Runnable for exactly this wait. After `true` the caller must queue
@@ -567,11 +584,36 @@ mod tests {
         s.set_running();
         s.set_dead();
         s.set_free();
-        s.set_new();
+        s.set_new(false);
         s.set_runnable();
         s.set_running();
         assert_ne!(s.set_waiting(Reason::Park, 0), w);
     }
+
+    #[test]
+    fn a_bound_one_stays_bound_until_its_slot_is_used_again() {
+        let s = Status::new();
+        s.set_new(true);
+        s.set_runnable();
+        assert!(s.stamp() && s.is_bound());
+        s.set_running();
+        let w = s.set_waiting(Reason::Io, 0);
+        assert!(s.is_bound() && s.hold(w));
+        s.let_go(w);
+        assert!(s.begin_cancel(w) && s.is_bound());
+        s.end_cancel(w);
+        assert_eq!(Status::wait_of(s.load()), Some(w));
+        assert!(s.wake(w) && s.is_bound());
+        assert_eq!(s.load().kind(), GKind::Runnable);
+        s.set_running();
+        s.set_blocked();
+        s.set_running();
+        s.set_dead();
+        s.set_free();
+        s.set_new(false);
+        assert!(!s.is_bound());
+    }
+
     #[test]
     fn a_wait_knows_its_age() {
         let s = Status::running();

@@ -296,7 +296,7 @@ mod tests {
         let mut g = None;
         slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
         let g: GRef = g.unwrap();
-        g.status.set_new();
+        g.status.set_new(false);
         g.status.set_runnable();
         g.status.set_running();
         let wait = g.status.set_waiting(Reason::Io, 0);

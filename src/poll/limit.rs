@@ -453,7 +453,7 @@ mod tests {
         let mut g = None;
         slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
         let g = g.unwrap();
-        g.status.set_new();
+        g.status.set_new(false);
         g.status.set_runnable();
         g.status.set_running();
         g

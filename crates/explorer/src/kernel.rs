@@ -469,7 +469,6 @@ fn perform(sqe: &Sqe) -> i32 {
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub(super) rings: Vec<Ring>,
-    n_operations: usize,
     /// The epoll instances in which threads wait.
     epolls: Vec<i32>,
     pub(super) faults: Faults,
@@ -534,7 +533,6 @@ impl Kernel {
     pub(super) fn new(rng: &mut Rng) -> Kernel {
         Kernel {
             rings: Vec::new(),
-            n_operations: 0,
             epolls: Vec::new(),
             faults: Faults::new(rng),
             arrivals: None,
@@ -566,22 +564,23 @@ impl Kernel {
         rings
     }
 
-    /// Of the twin: the kind of the operation that is due next in a ring.
-    pub(super) fn next_due(&mut self, fd: i32) -> Option<Kind> {
-        let op = self.ring(fd)?.operations.iter().find(|op| op.is_due)?;
-        Some(op.sqe.kind())
+    /// Of the twin: the place and the kind of the operation that is due next in a ring.
+    pub(super) fn next_due(&mut self, fd: i32) -> Option<(usize, Kind)> {
+        let operations = &self.ring(fd)?.operations;
+        let at = operations.iter().position(|op| op.is_due)?;
+        Some((at, operations[at].sqe.kind()))
     }
 
-    /// Of the twin: does the operation that is due next in a ring, or waits until that can be done. Whether it is
-    /// done.
-    pub(super) fn do_next(&mut self, fd: i32, rng: &mut Rng) -> bool {
+    /// Of the twin: does the operation at `at` of a ring, or waits until that can be done. Whether it is done: not if
+    /// none is due there any more.
+    pub(super) fn do_due(&mut self, fd: i32, at: usize, rng: &mut Rng) -> bool {
         let Some(ring) = self.ring(fd) else {
             return false;
         };
-        let Some(at) = ring.operations.iter().position(|op| op.is_due) else {
+        // Others had their turn since the look: they may have cancelled it.
+        let Some(op) = ring.operations.get_mut(at).filter(|op| op.is_due) else {
             return false;
         };
-        let op = &mut ring.operations[at];
         op.is_due = false;
         let (name, watched) = (op.sqe.user_data, op.watched());
         // An epoll instance shows nothing else.
@@ -590,16 +589,17 @@ impl Kernel {
             None => op.sqe.waits_for(),
         };
         let is_done = ring.advance(at, None, rng);
-        let stays = ring.operations.iter().any(|op| op.sqe.user_data == name);
+        let here = ring.operations.get(at);
+        let stays = here.is_some_and(|op| op.sqe.user_data == name);
         if let Some(arrivals) = self.arrivals.as_mut().filter(|_| stays) {
             arrivals.arm(watched, events, (fd - FIRST_FD) as usize);
         }
-        self.count();
         is_done
     }
 
     pub(super) fn has_operations(&self) -> bool {
-        self.n_operations > 0 || !self.epolls.is_empty()
+        let mut rings = self.rings.iter();
+        rings.any(|ring| !ring.operations.is_empty()) || !self.epolls.is_empty()
     }
 
     /// Whether something is in a ring whose frame is gone. `number_of` gives the number of what
@@ -614,10 +614,6 @@ impl Kernel {
         let open = self.rings.iter().filter(|ring| !ring.is_closed);
         open.flat_map(|ring| ring.names().map(move |name| (ring, name)))
             .any(|(ring, name)| is_orphan(ring, name))
-    }
-
-    fn count(&mut self) {
-        self.n_operations = self.rings.iter().map(|r| r.operations.len()).sum();
     }
 
     /// Completes any operation that can be, or ends the wait of a thread in an epoll instance that
@@ -638,14 +634,12 @@ impl Kernel {
             && self.rings[r].operations[at].done.is_none()
         {
             self.rings[r].fail(at, rng);
-            self.count();
             return Some(Woken::Ring(r));
         }
         for i in (first..n).chain(0..first) {
             match all.get(i) {
                 Some(&(r, at)) => {
                     if self.rings[r].advance(at, faults, rng) {
-                        self.count();
                         return Some(Woken::Ring(r));
                     }
                 }
@@ -701,7 +695,6 @@ impl Kernel {
         };
         ring.is_closed = true;
         ring.operations.clear();
-        self.count();
         why
     }
 
@@ -721,15 +714,12 @@ impl Kernel {
         }
         let n = faults.takes(rng, n);
         ring.submit(n);
-        self.count();
         Ok(n)
     }
 
     /// Ends operations of a ring that match; gives how many.
     pub(super) fn cancel(&mut self, fd: i32, matches: impl Fn(&Sqe) -> bool) -> usize {
-        let n = self.ring(fd).map_or(0, |ring| ring.cancel(matches));
-        self.count();
-        n
+        self.ring(fd).map_or(0, |ring| ring.cancel(matches))
     }
 
     /// # Safety

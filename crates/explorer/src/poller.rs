@@ -51,13 +51,13 @@ fn tell_rings() {
 /// Of the twin: the calling thread does in the kernel what is due in a ring.
 #[track_caller]
 fn do_due(fd: i32) {
-    while let Some(kind) = with(|c| c.kernel.next_due(fd)) {
+    while let Some((at, kind)) = with(|c| c.kernel.next_due(fd)) {
         control::charge_ps(|prices| match kind {
             Kind::Send => prices.operation + prices.send,
             Kind::Receive | Kind::Other => prices.operation,
         });
         point(What::Kernel);
-        let is_done = with(|c| c.kernel.do_next(fd, &mut c.rng));
+        let is_done = with(|c| c.kernel.do_due(fd, at, &mut c.rng));
         if is_done && kind == Kind::Receive {
             control::charge_ps(|prices| prices.receive);
         }

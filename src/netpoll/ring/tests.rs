@@ -103,7 +103,7 @@ fn waiting_g() -> (GRef, WaitId) {
     let mut g = None;
     slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
     let g = g.unwrap();
-    g.status.set_new();
+    g.status.set_new(false);
     g.status.set_runnable();
     g.status.set_running();
     (g, g.status.set_waiting(Reason::Io, 0))

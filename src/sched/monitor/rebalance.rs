@@ -130,11 +130,11 @@ impl Rebalance {
         let (mut first, mut next) = (None, None);
         for p in sched.ps.range(node.ps.clone()) {
             let len = p.runq.len();
-            p.published.publish(p.at_in_node, len, summary);
+            p.runq.published.publish(p.at_in_node, len, summary);
             let seen = &mut self.ps[p.idx];
             let since_ns = seen.ring.look(p.runq.n_left(), len, now_ns);
             if since_ns.is_some() {
-                p.published.stands_still();
+                p.runq.published.stands_still();
             }
             ring_ns = ring_ns.into_iter().chain(since_ns).min();
             if seen.is_stuck(p, now_ns) {

@@ -510,7 +510,8 @@ impl Sim {
         None
     }
 
-    /// `lines` counts the lines read besides the summary; the bits of the Ps are in the summary.
+    /// `lines` counts the lines read besides the summary; the bits of the Ps are in the summary. Takes
+    /// from one ring, where the scheduler goes on to others.
     fn take_from(&mut self, victim: usize, node: usize, p: usize, lines: &mut usize) -> Option<G> {
         let n_idle = self.nodes[node].idle + self.nodes[node].spinning - 1;
         let n = remote_batch(self.nodes[victim].queue.len(), n_idle);

@@ -94,10 +94,6 @@ impl WithWork {
     pub(crate) fn has(&self, at: usize) -> bool {
         self.0[at / 64] >> (at % 64) & 1 != 0
     }
-
-    pub(crate) fn remove(&mut self, at: usize) {
-        self.0[at / 64] &= !(1 << (at % 64));
-    }
 }
 
 impl Summary {
@@ -312,9 +308,6 @@ mod tests {
         let p = Published::default();
         p.publish(MAX_PS - 1, 1, &node);
         assert_eq!(with_work(&node), [MAX_PS - 1]);
-        let mut all = node.with_work(MAX_PS);
-        all.remove(MAX_PS - 1);
-        assert!(!all.has(MAX_PS - 1));
     }
 
     #[test]

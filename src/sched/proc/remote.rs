@@ -7,11 +7,10 @@
 //! have work. If a bit is stale, the search has also read that P's line, and corrects the bit.
 //!
 //! The node's queue comes first: it costs one lock, and its goroutines overflowed or came from
-//! outside; the oldest are taken. In local queues goroutines that have never run are preferred (they have no stack yet,
-//! and get one on this node): those of a queue whose oldest has not; then the goroutines of any. A local queue
-//! only gives up its oldest goroutines, so a thief cannot choose within it. Goroutines bound to their node stay: a local
-//! queue from which only bound goroutines would be taken is skipped, and a bound one taken with
-//! others goes to its node's queue.
+//! outside; the oldest are taken. If it is empty, a visit goes from one local queue with work to the next, and takes
+//! the older half of each, until it has as many as the thief's node can run: queues that Ps steal from are short, and
+//! the visit costs more than a further queue. Goroutines bound to their node stay: a local queue from which only bound
+//! goroutines would be taken is skipped, and a bound one taken with others goes to its node's queue.
 //!
 //! The thief runs one goroutine. The others go to its own node's queue, for the other Ps of the
 //! node: when the thief stops spinning it wakes one of them, and so on.
@@ -116,11 +115,12 @@ fn deny(p: &P, why: StealDenied) -> Option<GRef> {
     None
 }
 
-/// Takes a batch out of the node's queue, or out of a local queue.
+/// Takes a batch out of the node's queue, or out of local queues.
 fn take(m: &M, p: &P, victim: &Node) -> StolenBatch {
     // The idle Ps include the thief.
     let own = m.sched().node_of(p);
     let n_beside = own.idle.n_without_work().saturating_sub(1);
+    let n_beside = n_beside.min(policy::REMOTE_MAX - 1);
     let batch = |available| policy::remote_batch(available, n_beside);
     let mut taken = take_queued(m.sched(), victim, batch);
     if !taken.gs.is_empty() {
@@ -129,35 +129,21 @@ fn take(m: &M, p: &P, victim: &Node) -> StolenBatch {
     let n = victim.ps.len();
     let start = p.local.random.below(n);
     let summary = &victim.queue.summary;
-    let mut with_work = summary.with_work(n);
-    for wants_fresh in [true, false] {
-        for at in (start..n).chain(0..start) {
-            if !with_work.has(at) {
-                continue;
-            }
-            let from = &m.sched().ps[victim.ps.start + at];
-            if wants_fresh {
-                // In the second round this line is in the cache already.
-                p.stats.remote_probes.add(1);
-            }
-            let max = batch(from.runq.len()) as u32;
-            // Each header is two lines of the other node.
-            let mut oldest = from
-                .runq
-                .peek_oldest(if wants_fresh { max.min(1) } else { max });
-            if oldest.any(|g| (!wants_fresh || g.is_fresh()) && !g.is_bound()) {
-                taken.gs = steal::take_unbound(m, from, max);
-            }
-            let left = from.runq.len();
-            from.published.publish(at, left, summary);
-            if !taken.gs.is_empty() {
-                return taken;
-            }
-            if left == 0 {
-                with_work.remove(at);
-            } else {
-                taken.all_bound = true;
-            }
+    let with_work = summary.with_work(n);
+    for at in (start..n).chain(0..start).filter(|&at| with_work.has(at)) {
+        let from = &m.sched().ps[victim.ps.start + at];
+        p.stats.remote_probes.add(1);
+        let n_more = n_beside - taken.gs.len();
+        let mut oldest = from.runq.peek_oldest(n_more as u32 + 1);
+        if oldest.any(|g| !g.is_bound()) {
+            let max = policy::remote_batch(from.runq.len(), n_more);
+            taken.gs.append(steal::take_unbound(m, from, max as u32));
+        }
+        let left = from.runq.len();
+        from.runq.published.publish(at, left, summary);
+        taken.all_bound |= left != 0;
+        if taken.gs.len() > n_beside {
+            break;
         }
     }
     taken

@@ -169,8 +169,7 @@ mod tests {
         slab::take(slab::DepotId::ANY, 0, is_bound.len(), |g| gs.push(g));
         let queue = NodeQueue::new();
         for (&g, bit) in gs.iter().zip(is_bound) {
-            // The bit that binds is behind those of the number.
-            g.set_home(bit << 12);
+            g.status.set_new(*bit == 1);
             assert_eq!(g.is_bound(), *bit == 1);
             queue.push(g);
         }

@@ -39,6 +39,7 @@ use windlass_ground::std_traits::debug_fields;
 use crate::g::header::{GRef, Header};
 use crate::g::list::GList;
 use crate::loom::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sched::numa::summary::Published;
 use crate::util::chaos::{self, Point};
 
 /// Slots of a local queue (Go's number).
@@ -64,6 +65,8 @@ pub(crate) struct RunQueue {
     tail: AtomicU32,
     /// Ordering: only the owner stores a G, with release; the thread that takes it acquires.
     runnext: AtomicPtr<Header>,
+    /// The part of its node's summary that concerns it: on the line that a thief has anyway.
+    pub(crate) published: Published,
     slots: Padded<[AtomicPtr<Header>; CAPACITY as usize]>,
 }
 
@@ -95,6 +98,7 @@ impl RunQueue {
             head: AtomicU64::new(0),
             tail: AtomicU32::new(0),
             runnext: AtomicPtr::new(std::ptr::null_mut()),
+            published: Published::default(),
             slots: Padded(std::array::from_fn(
                 |_| AtomicPtr::new(std::ptr::null_mut()),
             )),
@@ -413,9 +417,11 @@ impl RunQueue {
         }
     }
 
-    /// The older half of the ring, at most `max`: hints, because other threads may take them.
+    /// The older half of the ring, at most `max`, for a thief of another node: hints, because other threads may take
+    /// them.
     pub(crate) fn peek_oldest(&self, max: u32) -> impl Iterator<Item = GRef> + '_ {
-        let (_, real) = unpack(self.head.load(Ordering::Acquire));
+        // The thief is about to claim: a read alone would bring the line, and the claim would bring it once more.
+        let (_, real) = unpack(self.head.fetch_or(0, Ordering::AcqRel));
         let len = self.tail.load(Ordering::Acquire).wrapping_sub(real);
         let n = (len.min(CAPACITY) - len.min(CAPACITY) / 2).min(max);
         (0..n).filter_map(move |i| {

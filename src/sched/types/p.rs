@@ -19,7 +19,6 @@ use super::samples::Samples;
 use super::steal_levels::{Levels, StealLevel};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::netpoll::poller::Poller;
-use crate::sched::numa::summary::Published;
 use crate::sched::pacing::kernel_visits::{Moment, Visits};
 use crate::sched::pacing::node_queue_turns::NodeQueueTurns;
 use crate::sched::pacing::pace::Pace;
@@ -95,8 +94,6 @@ pub(crate) struct P {
     pub(crate) status: PStatus,
     pub(crate) taken: RetakeCounts,
     pub(crate) log: Log,
-    /// The part of its node's summary that concerns its queue.
-    pub(crate) published: Padded<Published>,
 
     pub(crate) poller: Padded<Poller>,
     pub(crate) local: Padded<Local>,
@@ -237,7 +234,6 @@ impl P {
             status: PStatus::new(),
             taken: RetakeCounts::default(),
             log: Log::default(),
-            published: Padded(Published::default()),
             poller: Padded(poller),
             local: Padded(Local::new(idx)),
             stats: Padded(Stats::default()),

@@ -373,14 +373,16 @@ impl Sched {
             len if len <= node.idle.n_without_work() => 0,
             len => len,
         };
-        p.published.publish(p.at_in_node, len, &node.queue.summary)
+        p.runq
+            .published
+            .publish(p.at_in_node, len, &node.queue.summary)
     }
 
     /// As [`Sched::publish`], called by the holder of `p` between two goroutines.
     #[inline]
     pub(crate) fn publish_own(&self, p: &P) -> bool {
         let has_more = self.publish(p);
-        p.published.moves_on(&self.node_of(p).queue.summary);
+        p.runq.published.moves_on(&self.node_of(p).queue.summary);
         has_more
     }
 

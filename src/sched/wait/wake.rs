@@ -287,7 +287,7 @@ pub(crate) fn wake_for_surplus(sched: &Sched, p: &P) {
         return;
     }
     let node = sched.node_of(p);
-    if p.is_numa() && p.published.is_far_from(p.runq.len()) && sched.publish(p) {
+    if p.is_numa() && p.runq.published.is_far_from(p.runq.len()) && sched.publish(p) {
         wake_for_published(sched, p);
     }
     // Without the NUMA policy all Ps are equal.

@@ -293,8 +293,9 @@ impl Searches {
     }
 
     /// Lines of other nodes that thieves have read until `after`: for each search of other nodes, and for each
-    /// goroutine that they brought from there. Of the latter, those of the visits that brought it.
-    pub(crate) fn until(&self, after: &Searches) -> [Figure; 3] {
+    /// goroutine that they brought from there. Of the latter, those that came for the visits that brought it, and for
+    /// the visits in vain.
+    pub(crate) fn until(&self, after: &Searches) -> [Figure; 4] {
         let Searches { sums, thefts } = self;
         let n_probes = (after.sums.remote_probes - sums.remote_probes) as f64;
         let n_searches = after.sums.remote_searches - sums.remote_searches;
@@ -306,7 +307,8 @@ impl Searches {
         lines.sort_unstable_by(|one, other| other.cmp(one));
         let n_lines = lines.iter().map(|(n, _)| *n).sum::<u64>() as f64;
         let each = |n: f64, of: u64| n / of.max(1) as f64;
-        for (n, (file, line, column)) in lines.into_iter().take(3).filter(|(n, _)| *n > 0) {
+        let n_in_vain = (after.thefts.n_lines_in_vain - thefts.n_lines_in_vain) as f64;
+        for (n, (file, line, column)) in lines.into_iter().take(6).filter(|(n, _)| *n > 0) {
             println!(
                 "  theft {}: {:.2} transfers for a goroutine at {file}:{line}",
                 receiver(file, line, column),
@@ -331,6 +333,11 @@ impl Searches {
                     each(n_lines, n_stolen),
                     "",
                 ),
+            ),
+            figure(
+                "transfers of visits in vain for such a goroutine",
+                each(n_in_vain, n_stolen),
+                "",
             ),
         ]
     }

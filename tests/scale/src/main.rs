@@ -14,6 +14,8 @@ mod chart;
 #[cfg(explore)]
 mod short;
 #[cfg(explore)]
+mod page;
+#[cfg(explore)]
 mod events;
 #[cfg(explore)]
 mod table;

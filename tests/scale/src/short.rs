@@ -7,6 +7,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::page;
+
 /// A run: a machine, a workload, a number of Ps.
 type Row = [&'static str; 3];
 
@@ -70,17 +72,21 @@ fn record() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("recorded.txt")
 }
 
-/// The figures of a row, of a process of its own: what others have left in memory does not count. They are followed by
-/// the hash of all points.
-fn print(row: Row) -> String {
+/// The output of this program with other arguments, of a process without an environment: what others have left in
+/// memory does not count.
+pub(crate) fn output(args: &[&str]) -> String {
     let program = std::env::current_exe().expect("this program has a file");
     let mut command = Command::new(program);
-    command.arg("--row").args(row).env_clear();
-    let output = command.output();
+    let output = command.args(args).env_clear().output();
     let output = output.expect("it starts");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {stderr}", row.join(" "));
-    String::from_utf8(output.stdout).expect("numbers")
+    assert!(output.status.success(), "{}: {stderr}", args.join(" "));
+    String::from_utf8(output.stdout).expect("it prints text")
+}
+
+/// The figures of a row, and the hash of all points.
+fn print([machine, workload, n_ps]: Row) -> String {
+    output(&["--row", machine, workload, n_ps])
 }
 
 /// Compares all rows with those on record, or records them.
@@ -117,6 +123,10 @@ pub(crate) fn check(update: bool) -> ExitCode {
     if update {
         std::fs::write(record(), after).expect("the record can be written");
         return ExitCode::SUCCESS;
+    }
+    if !page::is_drawn() {
+        eprintln!("scale: docs/SCALE.md has not what docs/scale has: make scale SCALE=--render");
+        return ExitCode::FAILURE;
     }
     if worse.is_empty() {
         return ExitCode::SUCCESS;

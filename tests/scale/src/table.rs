@@ -8,20 +8,20 @@ use windlass::Builder;
 use windlass::explore::lines::LineCost;
 use windlass::explore::twin::{Report, simulate};
 
-use crate::chart::{self, Curve, Panel};
 use crate::clock::take_costs;
 use crate::events::{self, Event};
 use crate::known;
 use crate::machines::{self, Model};
+use crate::page::{self, counts};
 use crate::short::{self, Figures};
 use crate::workloads::{self, Workload, build, burst};
 
 const USAGE: &str = "\
 usage: scale [--machine NAME] [--workload NAME] [--ps N] [--lines N]
-       scale --check [--update] | --chart FILE | --known
+       scale --check [--update] | --page | --render | --known
   without a name, all; without a number of Ps, 1, 2, 4, .. all CPUs of the machine
   --check: does a run give the same numbers twice, and those on record? --update records them
-  --chart: draws the efficiency of node-local work on machines of 64 to 512 CPUs
+  --page: measures what docs/scale lacks, and draws the tables and the chart of docs/SCALE.md; --render: draws them
   --known: do results of others come out?";
 
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,8 @@ pub(crate) fn main() -> ExitCode {
         ["--check"] => short::check(false),
         ["--check", "--update"] => short::check(true),
         ["--row", machine, workload, n_ps] => row([machine, workload, n_ps]),
-        ["--chart", file] => chart(file),
+        ["--page"] => page::measure(),
+        ["--render"] => page::render(),
         ["--known"] => known(),
         _ => settings(args.into_iter()).map_or_else(usage, |settings| chosen(&settings)),
     }
@@ -100,7 +101,7 @@ fn chosen(settings: &Settings) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints the figures of one row of [`short`], and the hash of all points.
+/// Prints the figures of one row of [`short`] or [`page`], the dearest line, and the hash of all points.
 fn row([machine, workload, n_ps]: [&str; 3]) -> ExitCode {
     windlass::explore::fix_addresses();
     let model = machines::ALL.iter().find(|m| m.name == machine);
@@ -109,40 +110,21 @@ fn row([machine, workload, n_ps]: [&str; 3]) -> ExitCode {
         return usage();
     };
     let run = run(model, *workload, n_ps);
-    println!("{} {:x}", run.figures(), run.hash);
+    let all_ps = run.span_ns * n_ps as f64 * 1e3;
+    let dearest = run.report.lines.first();
+    let share = dearest.map_or(0.0, |line| 100.0 * line.cost.total_ps() as f64 / all_ps);
+    let place = dearest.and_then(|line| by_cost(line).first().copied());
+    let field = place.map_or("?".to_owned(), named);
+    println!("{} {share:7.3} {field} {:x}", run.figures(), run.hash);
     ExitCode::SUCCESS
 }
 
-/// Work of which no part needs another P, and the machines on which it is drawn.
-const LOCAL: [&str; 4] = ["spawn", "pairs", "sleepers", "echo"];
-const LARGE: [&str; 4] = ["1x72", "2x32smt", "4x28", "8x64"];
-
-fn chart(file: &str) -> ExitCode {
-    windlass::explore::fix_addresses();
-    let settings = Settings {
-        lines: 3,
-        ..Settings::default()
-    };
-    let local = workloads::ALL.iter().filter(|w| LOCAL.contains(&w.name));
-    let panels: Vec<_> = local
-        .map(|workload| {
-            let large = machines::ALL.iter().filter(|m| LARGE.contains(&m.name));
-            let curve_on = |model: &Model| Curve {
-                machine: model.name,
-                points: curve(model, workload, &settings),
-            };
-            Panel {
-                title: workload.name,
-                curves: large.map(curve_on).collect(),
-            }
-        })
-        .collect();
-    match std::fs::write(file, chart::svg(&panels)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("scale: {file}: {error}");
-            ExitCode::FAILURE
-        }
+/// The field at a place; with its file if that is a number, or no field.
+fn named((file, line, column): (&str, u32, u32)) -> String {
+    let field = receiver(file, line, column);
+    match field.chars().all(char::is_numeric) {
+        true => format!("{}:{field}", file.rsplit('/').next().unwrap_or(file)),
+        false => field,
     }
 }
 
@@ -198,14 +180,8 @@ fn run(model: &Model, workload: Workload, n_ps: usize) -> Run {
     }
 }
 
-/// 1, 2, 4, .. and all.
-fn counts(n_cpus: usize) -> Vec<usize> {
-    let powers = (0..).map(|i| 1 << i).take_while(|&n| n < n_cpus);
-    powers.chain([n_cpus]).collect()
-}
-
-/// Prints the curve, and gives efficiency by numbers of Ps.
-fn curve(model: &Model, workload: &Workload, settings: &Settings) -> Vec<(usize, f64)> {
+/// Prints the curve.
+fn curve(model: &Model, workload: &Workload, settings: &Settings) {
     let n_cpus = model.topology().pus().len();
     println!("\n{} on {}: {}", workload.name, model.name, workload.what);
     println!(
@@ -224,7 +200,6 @@ fn curve(model: &Model, workload: &Workload, settings: &Settings) -> Vec<(usize,
     );
     let mut one = None;
     let mut last = None;
-    let mut points = Vec::new();
     for n_ps in settings.ps.map_or_else(|| counts(n_cpus), |n| vec![n]) {
         let run = run(model, *workload, n_ps);
         let per_ns = run.per_ns;
@@ -243,7 +218,6 @@ fn curve(model: &Model, workload: &Workload, settings: &Settings) -> Vec<(usize,
             "{:.2} M points a second of the host",
             run.n_points as f64 / run.host_s / 1e6
         );
-        points.push((n_ps, per_ns / n_ps as f64 / first));
         last = Some((n_ps, run));
     }
     if let Some((n_ps, run)) = last {
@@ -253,7 +227,6 @@ fn curve(model: &Model, workload: &Workload, settings: &Settings) -> Vec<(usize,
             settings.lines,
         );
     }
-    points
 }
 
 fn show_burst(model: &Model, n_lines: usize) {
@@ -330,19 +303,18 @@ fn show_lines(report: &Report, all_ns: u64, n: usize) {
     }
 }
 
-/// The fields that are accessed in a line, the dearest first.
-fn names(line: &LineCost) -> String {
+/// The places where a line is accessed, the dearest first.
+fn by_cost(line: &LineCost) -> Vec<(&'static str, u32, u32)> {
     let mut places = line.places.clone();
     places.sort_by_key(|(_, cost)| std::cmp::Reverse(cost.total_ps()));
-    let name = |((file, line, column), _): &((&str, u32, u32), _)| {
-        format!("{} ({file}:{line})", receiver(file, *line, *column))
-    };
-    places
-        .iter()
-        .take(3)
-        .map(name)
-        .collect::<Vec<_>>()
-        .join(", ")
+    places.into_iter().map(|(at, _)| at).collect()
+}
+
+/// Some of its fields, with their places.
+fn names(line: &LineCost) -> String {
+    let name = |(file, line, column)| format!("{} ({file}:{line})", receiver(file, line, column));
+    let names: Vec<_> = by_cost(line).into_iter().take(3).map(name).collect();
+    names.join(", ")
 }
 
 /// Costs by place in the source, the dearest first.

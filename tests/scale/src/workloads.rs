@@ -291,7 +291,7 @@ pub(crate) struct Burst {
     pub(crate) begun_ns: Vec<u64>,
     /// All goroutines have ended.
     pub(crate) ended_ns: u64,
-    pub(crate) searches: [Figure; 3],
+    pub(crate) searches: [Figure; 4],
 }
 
 /// Spawns 10,000 goroutines into an idle machine.
