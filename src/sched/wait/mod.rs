@@ -14,7 +14,7 @@ pub(crate) mod cancel;
 pub(crate) mod spawn;
 #[cfg(feature = "sim")]
 pub(crate) mod hosts;
-pub(crate) mod fork;
 pub(crate) mod checkpoint;
+pub(crate) mod fork;
 pub(crate) mod offload;
 pub(crate) mod children;
