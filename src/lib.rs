@@ -179,6 +179,7 @@ mod g;
 mod timer;
 mod netpoll;
 mod sched;
+mod instant;
 mod poll;
 pub mod sync;
 pub mod channel;

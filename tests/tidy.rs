@@ -25,7 +25,7 @@ const ROWS: [&[&str]; 8] = [
     &["timer", "netpoll"],
     &["sched"],
     &[
-        "poll", "sync", "channel", "context", "task", "thread", "par", "numa", "time",
+        "instant", "poll", "sync", "channel", "context", "task", "thread", "par", "numa", "time",
     ],
     &["net", "io", "fs", "process", "signal", "future", "os"],
     &[

@@ -69,8 +69,8 @@ use std::time::Duration;
 
 use chan::Chan;
 
+use crate::instant::Instant;
 use crate::sys::clock;
-use crate::util::instant::Instant;
 
 pub(crate) use alarm::{Alarm, Then};
 pub(crate) use receivable::Receivable;

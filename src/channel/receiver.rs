@@ -16,10 +16,10 @@ use super::core::{Refused, Side};
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::iter::iterators;
 use super::timer::{self, At, Tick};
+use crate::instant::Instant;
 use crate::sched::wait::points;
 use crate::sync::tag::{self, Tag};
 use crate::sys::clock::{self, NEVER};
-use crate::util::instant::Instant;
 
 /// The receiving half of a channel.
 ///

@@ -12,6 +12,7 @@ use windlass_ground::std_traits::{debug_fields, fmt_as};
 
 use crate::channel::{self, Receiver};
 use crate::g::cancel_wait::{CancelScope, CancelScopes, CancelSource};
+use crate::instant;
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicU64, Ordering, fence};
 use crate::loom::native::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -20,7 +21,6 @@ use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::{cancel, points, sleep};
 use crate::sys::clock::{self, NEVER};
-use crate::util::instant;
 
 /// The cause that a canceller may pass.
 type Cause = Arc<dyn StdError + Send + Sync>;

@@ -110,7 +110,7 @@ impl Interval {
     /// # Examples
     ///
     /// See [`interval`].
-    pub fn tick(&mut self) -> crate::util::instant::Instant {
+    pub fn tick(&mut self) -> crate::instant::Instant {
         let due = self.next;
         sleep_until(due);
         let now = clock::now();

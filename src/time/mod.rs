@@ -13,8 +13,8 @@ mod after_func;
 
 pub use std::time::{Duration, SystemTimeError, TryFromFloatSecsError};
 
+pub use crate::instant::Instant;
 pub use crate::task::sleep;
-pub use crate::util::instant::Instant;
 pub use after_func::{AfterFunc, after_func};
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use sleep::sleep_until;

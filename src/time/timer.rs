@@ -6,9 +6,9 @@ use std::time::Duration;
 use windlass_ground::std_traits::fmt_as;
 
 use crate::channel::{Alarm, Receiver, Then};
+use crate::instant::Instant;
 use crate::sched::wait::points;
 use crate::sys::clock;
-use crate::util::instant::Instant;
 
 /// Sends one instant on its channel when that instant has come: Go's `time.Timer`.
 ///

@@ -3,7 +3,6 @@
 pub(crate) mod bitset;
 pub(crate) mod chaos;
 pub(crate) mod ladder;
-pub(crate) mod instant;
 pub(crate) mod event_log;
 pub(crate) mod choice;
 #[cfg(all(test, not(loom)))]
