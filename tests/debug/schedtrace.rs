@@ -136,13 +136,15 @@ fn work_and_rest(builder: Builder) {
             }
             let mut go_on = std::io::stdin().lines();
             go_on.next().unwrap().unwrap();
-            for (key, value) in numbers_of(&before) {
-                eprintln!("METRIC {key} {value}");
-            }
-            for p in &before.ps {
-                eprintln!("TICKS {}", p.dispatches);
-            }
-            eprintln!("TOLD");
+            let metrics = numbers_of(&before).into_iter();
+            let metrics = metrics.map(|(key, value)| format!("METRIC {key} {value}\n"));
+            let ticks = before
+                .ps
+                .iter()
+                .map(|p| format!("TICKS {}\n", p.dispatches));
+            let told = metrics.chain(ticks).collect::<String>() + "TOLD\n";
+            // By one call of the kernel: SCHED lines take no lock, and come between two.
+            std::io::stderr().write_all(told.as_bytes()).unwrap();
             go_on.next().unwrap().unwrap();
             main.unpark();
         });
@@ -279,7 +281,8 @@ fn detail_names_a_locked_thread_and_its_goroutine() {
                 let _tied = task::lock_thread();
                 task::park();
             });
-            eprintln!("TIED {}", tied.task().id());
+            let told = format!("TIED {}\n", tied.task().id());
+            std::io::stderr().write_all(told.as_bytes()).unwrap();
             // Until the parent has seen enough.
             windlass::offload(|| _ = std::io::stdin().read_to_string(&mut String::new()));
             tied.task().unpark();
