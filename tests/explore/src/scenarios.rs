@@ -1,6 +1,7 @@
 //! The scenarios: each scenario is a whole program, as small as it can be and still have its
 //! race. It fails by a panic, a deadlock, or what the oracle finds.
 
+use std::error::Error;
 use std::future::{pending, poll_fn};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -538,8 +539,10 @@ fn deadline_moves() {
 
 /// Whether the simulated kernel was short of something, and has done nothing of a call.
 fn is_short(e: &io::Error) -> bool {
+    // That of a connect names its address, and has the kernel's as its source.
+    let of_source = || e.source()?.downcast_ref::<io::Error>()?.raw_os_error();
     matches!(
-        e.raw_os_error(),
+        e.raw_os_error().or_else(of_source),
         Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
     )
 }
