@@ -5,8 +5,11 @@
 //! simulations, and says of the others why they do not. `WINDLASS_INSIDE_SEEDS` is the number of
 //! seeds for each, `WINDLASS_INSIDE_TEST` the name of the only one to run. With
 //! `WINDLASS_INSIDE_TIMES` set, and `--nocapture`, each prints its steps and how long it took.
+//!
+//! A file's simulations are in a process of their own: the statics of its tests are in use outside at the same time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::Command;
 
 use windlass::sim::Sim;
 
@@ -49,16 +52,38 @@ macro_rules! files {
             $(#[test]
             fn $file() {
                 let source = include_str!(concat!(stringify!($file), ".rs"));
-                crate::inside::run(&crate::$file::INSIDE, source);
+                let name = concat!("simulated::", stringify!($file));
+                crate::inside::run(name, &crate::$file::INSIDE, source);
             })*
         }
     };
 }
 pub(crate) use files;
 
-/// Runs the tests of a file under some seeds each. `source` is the file, whose tests must all be
-/// among `tests`.
-pub(crate) fn run(tests: &Tests, source: &str) {
+/// Set in the process that has the simulations.
+const HERE: &str = "WINDLASS_INSIDE_HERE";
+
+/// Runs the tests of a file under some seeds each, in a process that runs the test `name` alone. `source` is the
+/// file, whose tests must all be among `tests`.
+pub(crate) fn run(name: &str, tests: &Tests, source: &str) {
+    if std::env::var_os(HERE).is_some() {
+        return run_here(tests, source);
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(HERE, "1")
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{name} in a process of its own ended with {:?}: {stdout}",
+        output.status
+    );
+}
+
+fn run_here(tests: &Tests, source: &str) {
     let n = tests.inside.len() + tests.outside.len();
     assert_eq!(
         source.matches("#[test]\n").count(),
