@@ -11,6 +11,7 @@ use windlass::explore::lines::Thefts;
 use windlass::explore::twin::{cpu_times, current_cpu, now_ns, thefts};
 use windlass::explore::{advance, charge};
 use windlass::metrics::PMetrics;
+use windlass::task::park;
 use windlass::{Builder, Runtime, blocking, sleep, spawn, yield_now};
 
 use crate::clock::{begin_costs, end_costs};
@@ -184,22 +185,22 @@ fn change_ps(builder: Builder, to: fn(usize) -> usize, goal_us: f64) -> Vec<Figu
     })
 }
 
-/// Ends runs with goroutines that wait: the time for each goroutine is to stay the same.
+/// Ends runs with goroutines that are parked, each by itself: the time for each goroutine is to stay the same.
 fn end(builder: Builder) -> Vec<Figure> {
     let rt = build(builder);
     let timed = |n: u64| {
-        let (open, returned_ns) = rt.run(move || {
-            let (open, gate) = unbounded::<()>();
+        let returned_ns = rt.run(move || {
             for _ in 0..n {
-                let gate = gate.clone();
-                drop(spawn(move || gate.recv().is_err()));
+                drop(spawn(|| {
+                    loop {
+                        park();
+                    }
+                }));
             }
             sleep(Duration::from_millis(20));
-            (open, now_ns())
+            now_ns()
         });
-        let took_ns = now_ns() - returned_ns;
-        drop(open);
-        took_ns as f64
+        (now_ns() - returned_ns) as f64
     };
     let few = timed(2_000);
     let many = timed(16_000);
