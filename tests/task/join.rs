@@ -145,6 +145,28 @@ fn an_idle_p_gets_the_oldest_fork() {
     });
 }
 
+/// Also where each call is the first one in some time.
+#[test]
+fn an_idle_p_gets_forks_of_calls_that_are_far_apart() {
+    run(2, || {
+        let compute = || {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < Duration::from_micros(50) {
+                std::hint::spin_loop();
+            }
+        };
+        let caller = task::current().id();
+        let is_shared = (0..2_000).any(|_| {
+            let (_, runs_b) = join(compute, || {
+                compute();
+                task::current().id()
+            });
+            runs_b != caller
+        });
+        assert!(is_shared);
+    });
+}
+
 /// Goroutines that others run make more: the work spreads over all Ps.
 #[test]
 fn work_spreads() {
@@ -1017,6 +1039,7 @@ crate::inside::tests! {
     results_move_and_are_dropped_once,
     alone_no_fork_becomes_a_goroutine: "it has a runtime of its own",
     an_idle_p_gets_the_oldest_fork,
+    an_idle_p_gets_forks_of_calls_that_are_far_apart: "it asks for the use of all Ps",
     work_spreads: "it asks for the use of all Ps",
     a_panic_of_either_goes_on_when_both_have_ended,
     a_panic_deep_inside_unwinds_all_calls,
