@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::util::{gettid, hang_guard, panic_text, run, runtime, wait_until};
+use crate::util::{gettid, hang_guard, is_simulated, panic_text, run, runtime, wait_until};
 use windlass::channel::{Receiver, bounded};
 use windlass::context::{self, Context};
 use windlass::sync::Mutex;
@@ -425,21 +425,29 @@ fn a_hog_keeps_its_forks() {
     });
 }
 
-/// A goroutine that gives way to others has its forks as before: they begin when it waits.
+/// A goroutine that gives way to others has its forks as before: they begin when it waits, or are its own.
 #[test]
 fn forks_stay_when_a_goroutine_gives_way() {
     run(1, || {
         let others_ran = AtomicBool::new(false);
+        let give_way = || {
+            while !others_ran.swap(false, Ordering::Relaxed) {
+                task::checkpoint();
+            }
+        };
         let (s, r) = bounded(0);
         task::scope(|scope| {
-            scope.spawn(|| others_ran.store(true, Ordering::Relaxed));
+            let others = || scope.spawn(|| others_ran.store(true, Ordering::Relaxed));
+            others();
             let a = || {
-                while !others_ran.load(Ordering::Relaxed) {
-                    task::checkpoint();
-                }
+                give_way();
                 r.recv().unwrap()
             };
             join(a, || s.send(()).unwrap());
+            others();
+            let caller = task::current().id();
+            let ((), runs_b) = join(give_way, || task::current().id());
+            assert!(runs_b == caller || is_simulated());
         });
     });
 }
