@@ -1259,8 +1259,8 @@ pub fn yield_now() {
     let _ = park::yield_now();
 }
 
-/// A preemption point for loops that compute for long. The goroutine yields if its time slice is
-/// used up and others wait for its P, or if its P was retaken.
+/// A preemption point for loops that compute for long. The goroutine yields if a timer is due, if its
+/// time slice is used up and others wait for its P, or if its P was retaken.
 ///
 /// Otherwise the call costs some fifteen instructions, and a reading of the clock every 20 µs, so
 /// it may be called often.
