@@ -1198,10 +1198,6 @@ fn park_until(deadline: u64) {
     reason = "this is the case that blocks the thread"
 )]
 fn park_thread(deadline: u64) {
-    // Destructors of a cancelled goroutine do not wait.
-    if points::cancel_point().is_err() {
-        return;
-    }
     let chain = park::current_chain();
     let until = deadline.min(chain.deadline_ns());
     let pause = |look_up_ns| Duration::from_nanos(left_ns(until).min(look_up_ns));
@@ -1228,9 +1224,9 @@ fn park_thread(deadline: u64) {
                     crate::loom::thread::sleep(pause(ladder::LATE_NS));
                 }
             }
-            let _ = points::cancel_point();
         }
     }
+    let _ = points::cancel_point();
 }
 
 /// Lets other goroutines run: puts the caller at the end of its P's queue.
