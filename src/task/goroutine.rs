@@ -1198,10 +1198,6 @@ fn park_until(deadline: u64) {
     reason = "this is the case that blocks the thread"
 )]
 fn park_thread(deadline: u64) {
-    // Destructors of a cancelled goroutine do not wait.
-    if points::cancel_point().is_err() {
-        return;
-    }
     let chain = park::current_chain();
     let until = deadline.min(chain.deadline_ns());
     let pause = |look_up_ns| Duration::from_nanos(left_ns(until).min(look_up_ns));
@@ -1228,9 +1224,9 @@ fn park_thread(deadline: u64) {
                     crate::loom::thread::sleep(pause(ladder::LATE_NS));
                 }
             }
-            let _ = points::cancel_point();
         }
     }
+    let _ = points::cancel_point();
 }
 
 /// Lets other goroutines run: puts the caller at the end of its P's queue.
@@ -1259,8 +1255,8 @@ pub fn yield_now() {
     let _ = park::yield_now();
 }
 
-/// A preemption point for loops that compute for long. The goroutine yields if its time slice is
-/// used up and others wait for its P, or if its P was retaken.
+/// A preemption point for loops that compute for long. The goroutine yields if a timer is due, if its
+/// time slice is used up and others wait for its P, or if its P was retaken.
 ///
 /// Otherwise the call costs some fifteen instructions, and a reading of the clock every 20 µs, so
 /// it may be called often.

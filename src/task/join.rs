@@ -54,9 +54,9 @@ use crate::sched::wait::spawn as make;
 /// # Blocking
 ///
 /// Parks the goroutine if `b` became a goroutine that has not ended when `a` returns; also when the
-/// run ends, which cancels `b`. Each call is a [`checkpoint`](crate::task::checkpoint) for the P: a
-/// goroutine whose P was retaken gets in line for another. On a plain thread, in a [`blocking`]
-/// section and while unwinding it runs `a` and then `b`.
+/// run ends, which cancels `b`. At each call a goroutine whose P was retaken gets in line for
+/// another, and now and then a call is a [`checkpoint`](crate::task::checkpoint). On a plain thread, in a
+/// [`blocking`] section and while unwinding it runs `a` and then `b`.
 ///
 /// # Panics
 ///

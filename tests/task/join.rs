@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::util::{gettid, hang_guard, panic_text, run, runtime, wait_until};
+use crate::util::{gettid, hang_guard, is_simulated, panic_text, run, runtime, wait_until};
 use windlass::channel::{Receiver, bounded};
 use windlass::context::{self, Context};
 use windlass::sync::Mutex;
@@ -142,6 +142,28 @@ fn an_idle_p_gets_the_oldest_fork() {
             });
             elsewhere.load(Ordering::Relaxed)
         });
+    });
+}
+
+/// Also where each call is the first one in some time.
+#[test]
+fn an_idle_p_gets_forks_of_calls_that_are_far_apart() {
+    run(2, || {
+        let compute = || {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < Duration::from_micros(50) {
+                std::hint::spin_loop();
+            }
+        };
+        let caller = task::current().id();
+        let is_shared = (0..2_000).any(|_| {
+            let (_, runs_b) = join(compute, || {
+                compute();
+                task::current().id()
+            });
+            runs_b != caller
+        });
+        assert!(is_shared);
     });
 }
 
@@ -403,21 +425,29 @@ fn a_hog_keeps_its_forks() {
     });
 }
 
-/// A goroutine that gives way to others has its forks as before: they begin when it waits.
+/// A goroutine that gives way to others has its forks as before: they begin when it waits, or are its own.
 #[test]
 fn forks_stay_when_a_goroutine_gives_way() {
     run(1, || {
         let others_ran = AtomicBool::new(false);
+        let give_way = || {
+            while !others_ran.swap(false, Ordering::Relaxed) {
+                task::checkpoint();
+            }
+        };
         let (s, r) = bounded(0);
         task::scope(|scope| {
-            scope.spawn(|| others_ran.store(true, Ordering::Relaxed));
+            let others = || scope.spawn(|| others_ran.store(true, Ordering::Relaxed));
+            others();
             let a = || {
-                while !others_ran.load(Ordering::Relaxed) {
-                    task::checkpoint();
-                }
+                give_way();
                 r.recv().unwrap()
             };
             join(a, || s.send(()).unwrap());
+            others();
+            let caller = task::current().id();
+            let ((), runs_b) = join(give_way, || task::current().id());
+            assert!(runs_b == caller || is_simulated());
         });
     });
 }
@@ -1017,6 +1047,7 @@ crate::inside::tests! {
     results_move_and_are_dropped_once,
     alone_no_fork_becomes_a_goroutine: "it has a runtime of its own",
     an_idle_p_gets_the_oldest_fork,
+    an_idle_p_gets_forks_of_calls_that_are_far_apart: "it asks for the use of all Ps",
     work_spreads: "it asks for the use of all Ps",
     a_panic_of_either_goes_on_when_both_have_ended,
     a_panic_deep_inside_unwinds_all_calls,

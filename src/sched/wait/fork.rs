@@ -110,10 +110,17 @@ pub(crate) fn beat() {
         return beat_by_lot(m);
     }
     m.fork_looks.set(LOOK_EVERY);
-    if m.checks.count_down() {
-        return checkpoint::give_way(section);
-    }
-    let (sched, p) = (m.sched(), m.p());
+    // Every call is due where they are rare.
+    let entered_again = if m.checks.count_down() {
+        checkpoint::give_way(section);
+        Section::enter()
+    } else {
+        Some(section)
+    };
+    let Some(section) = entered_again else {
+        return;
+    };
+    let (m, sched, p) = (section.m(), section.m().sched(), section.m().p());
     let is_wanted = p.runq.is_ring_empty()
         && (sched.idle_nodes.any() || sched.node_of(p).idle.n_spinning() != 0);
     if !is_wanted {
