@@ -5,18 +5,21 @@ import (
 	"sync"
 )
 
+// aloneCount is in memory, as the count of the twin is: the compiler keeps a local one in a register.
+var aloneCount int
+
 // mutexAlone: a goroutine takes and gives back a lock that no other knows.
 func mutexAlone() int {
 	const n = 10_000_000
 	var lock sync.Mutex
-	count := 0
+	before := aloneCount
 	for range n {
 		lock.Lock()
-		count++
+		aloneCount++
 		lock.Unlock()
 	}
-	if count != n {
-		fail(fmt.Errorf("mutex-alone: the count is wrong: %d", count))
+	if aloneCount != before+n {
+		fail(fmt.Errorf("mutex-alone: the count is wrong: %d", aloneCount-before))
 	}
 	return n
 }
