@@ -192,12 +192,16 @@ class Goroutine:
         begin, end = self.offsets["coro"], self.offsets["coro_end"]
         return struct.unpack(f"<{(end - begin) // 8}Q", self.header[begin:end])
 
-    def saved(self):
-        """The registers with which it goes on; None if it is not suspended."""
+    def position(self):
+        """Where its saved registers are on its stack; None if it is not suspended."""
         span = self.span() if self.kind in (RUNNABLE, WAITING, CANCELLING) else None
         # The start and the present position of the stack; it grows down.
-        inside = [w for w in self.coro() if span and span[0] <= w < span[1] and w % 8 == 0]
-        return ARCHITECTURE.registers(min(inside)) if inside else None
+        return min((w for w in self.coro() if span[0] <= w < span[1] and w % 8 == 0), default=None) if span else None
+
+    def saved(self):
+        """The registers with which it goes on; None if it is not suspended."""
+        at = self.position()
+        return ARCHITECTURE.registers(at) if at else None
 
     def thread(self):
         """The thread whose stack pointer lies in its stack."""
@@ -591,15 +595,14 @@ class GoroutineCommand(gdb.Command):
 
 
 def key(goroutine):
-    """Equal for goroutines that wait at the same place: the same spawn site, depth of stack and innermost calls."""
+    """Equal for goroutines that wait at the same place: the same spawn site, wait and depth of stack. Stacks are not read: a
+    page of a core file for each goroutine."""
     try:
-        saved = goroutine.saved()
+        at = goroutine.position()
+        depth = goroutine.way_out()[0] - at if at else 0
     except gdb.MemoryError:
         return goroutine.id
-    if not saved:
-        return goroutine.kind, goroutine.word("site"), goroutine.id if goroutine.kind in (RUNNING, BLOCKED) else 0
-    depth = goroutine.way_out()[0] - saved[ARCHITECTURE.SP]
-    return goroutine.state, goroutine.word("site"), saved[ARCHITECTURE.PC], depth
+    return goroutine.state, goroutine.word("site"), depth, goroutine.id if goroutine.kind in (RUNNING, BLOCKED) else 0
 
 
 gdb.unwinder.register_unwinder(None, Unwinder(), replace=True)
