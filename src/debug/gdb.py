@@ -68,12 +68,13 @@ class Registry:
     """What a program says of its goroutines."""
 
     def __init__(self):
-        self.places = []
+        places = set()
         for line in gdb.execute("info files", to_string=True).splitlines():
             found = re.match(r"\s*(0x[0-9a-f]+) - (0x[0-9a-f]+) is \.windlass\.gdb\b", line)
             if found:
-                # A program may have windlass in several versions.
-                self.places.extend(range(int(found[1], 16), int(found[2], 16), 8))
+                # A program may have windlass in several versions. Of a remote process, each section is listed twice.
+                places.update(range(int(found[1], 16), int(found[2], 16), 8))
+        self.places = sorted(places)
         if not self.places:
             raise gdb.GdbError("this program has no goroutines of windlass: its file has no section .windlass.gdb")
 
@@ -345,11 +346,24 @@ class WithoutThread:
     def filter(self, frames):
         if selection is None:
             return frames
-        return itertools.dropwhile(lambda decorated: not is_of_goroutine(decorated.inferior_frame()), frames)
+        return itertools.dropwhile(lambda decorated: not is_of_goroutine(decorated.inferior_frame()), known(frames))
+
+
+def known(frames):
+    """The frames up to one whose caller is not known: on aarch64 the outermost function of a stack does not save it."""
+    try:
+        yield from frames
+    except gdb.error as e:
+        if "was not saved" not in str(e):
+            raise
 
 
 def walk():
     """The frames of the selected thread, the innermost first."""
+    return known(all_frames())
+
+
+def all_frames():
     frame = gdb.newest_frame()
     while frame is not None and frame.is_valid() and frame.pc() != 0:
         yield frame
