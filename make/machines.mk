@@ -34,4 +34,5 @@ test-aarch64: setup ## tests in an emulated aarch64 machine, cross-compiled; tak
 	scripts/aarch64.sh --prepare-tests
 	$(call AARCH64,--lib)
 	$(call AARCH64,$(call tests,$(AARCH64_TESTS)))
+	scripts/aarch64.sh gdb --target-dir $(TARGET_DIR)/aarch64
 

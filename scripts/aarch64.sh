@@ -2,6 +2,7 @@
 # Runs cargo for aarch64 on a machine of another architecture.
 #
 #   scripts/aarch64.sh check|test ARG..    cargo's own arguments follow
+#   scripts/aarch64.sh gdb ARG..           tests that gdb shows goroutines: scripts/aarch64-gdb.sh
 #   scripts/aarch64.sh --prepare           only gets what it takes to check
 #   scripts/aarch64.sh --prepare-tests     gets what it takes to run tests, too
 #
@@ -123,6 +124,11 @@ case $command in
         # Half optimised: emulation is slow, and the optimiser uses what weak ordering allows.
         export CARGO_PROFILE_DEV_OPT_LEVEL=1
         ${CARGO:-cargo} test "${options[@]}" "$@"
+        ;;
+    gdb)
+        use_linker
+        export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$PWD/scripts/aarch64-gdb.sh CARGO_PROFILE_DEV_OPT_LEVEL=1
+        ${CARGO:-cargo} test "${options[@]}" -p windlass --test debug "$@"
         ;;
     *) die 2 "unknown command $command: the head of this script lists them" ;;
 esac

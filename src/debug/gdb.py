@@ -68,12 +68,13 @@ class Registry:
     """What a program says of its goroutines."""
 
     def __init__(self):
-        self.places = []
+        places = set()
         for line in gdb.execute("info files", to_string=True).splitlines():
             found = re.match(r"\s*(0x[0-9a-f]+) - (0x[0-9a-f]+) is \.windlass\.gdb\b", line)
             if found:
-                # A program may have windlass in several versions.
-                self.places.extend(range(int(found[1], 16), int(found[2], 16), 8))
+                # A program may have windlass in several versions. Of a remote process, each section is listed twice.
+                places.update(range(int(found[1], 16), int(found[2], 16), 8))
+        self.places = sorted(places)
         if not self.places:
             raise gdb.GdbError("this program has no goroutines of windlass: its file has no section .windlass.gdb")
 
@@ -192,12 +193,16 @@ class Goroutine:
         begin, end = self.offsets["coro"], self.offsets["coro_end"]
         return struct.unpack(f"<{(end - begin) // 8}Q", self.header[begin:end])
 
-    def saved(self):
-        """The registers with which it goes on; None if it is not suspended."""
+    def position(self):
+        """Where its saved registers are on its stack; None if it is not suspended."""
         span = self.span() if self.kind in (RUNNABLE, WAITING, CANCELLING) else None
         # The start and the present position of the stack; it grows down.
-        inside = [w for w in self.coro() if span and span[0] <= w < span[1] and w % 8 == 0]
-        return ARCHITECTURE.registers(min(inside)) if inside else None
+        return min((w for w in self.coro() if span[0] <= w < span[1] and w % 8 == 0), default=None) if span else None
+
+    def saved(self):
+        """The registers with which it goes on; None if it is not suspended."""
+        at = self.position()
+        return ARCHITECTURE.registers(at) if at else None
 
     def thread(self):
         """The thread whose stack pointer lies in its stack."""
@@ -341,11 +346,24 @@ class WithoutThread:
     def filter(self, frames):
         if selection is None:
             return frames
-        return itertools.dropwhile(lambda decorated: not is_of_goroutine(decorated.inferior_frame()), frames)
+        return itertools.dropwhile(lambda decorated: not is_of_goroutine(decorated.inferior_frame()), known(frames))
+
+
+def known(frames):
+    """The frames up to one whose caller is not known: on aarch64 the outermost function of a stack does not save it."""
+    try:
+        yield from frames
+    except gdb.error as e:
+        if "was not saved" not in str(e):
+            raise
 
 
 def walk():
     """The frames of the selected thread, the innermost first."""
+    return known(all_frames())
+
+
+def all_frames():
     frame = gdb.newest_frame()
     while frame is not None and frame.is_valid() and frame.pc() != 0:
         yield frame
@@ -591,15 +609,14 @@ class GoroutineCommand(gdb.Command):
 
 
 def key(goroutine):
-    """Equal for goroutines that wait at the same place: the same spawn site, depth of stack and innermost calls."""
+    """Equal for goroutines that wait at the same place: the same spawn site, wait and depth of stack. Stacks are not read: a
+    page of a core file for each goroutine."""
     try:
-        saved = goroutine.saved()
+        at = goroutine.position()
+        depth = goroutine.way_out()[0] - at if at else 0
     except gdb.MemoryError:
         return goroutine.id
-    if not saved:
-        return goroutine.kind, goroutine.word("site"), goroutine.id if goroutine.kind in (RUNNING, BLOCKED) else 0
-    depth = goroutine.way_out()[0] - saved[ARCHITECTURE.SP]
-    return goroutine.state, goroutine.word("site"), saved[ARCHITECTURE.PC], depth
+    return goroutine.state, goroutine.word("site"), depth, goroutine.id if goroutine.kind in (RUNNING, BLOCKED) else 0
 
 
 gdb.unwinder.register_unwinder(None, Unwinder(), replace=True)

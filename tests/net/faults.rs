@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::util::{hang_guard, pair, run, runtime, wait_until};
+use crate::util::{hang_guard, own_addr, pair, run, runtime, wait_until};
 use windlass::io::pipe;
 use windlass::net::{TcpListener, TcpOptions, TcpStream, UdpSocket, UnixStream};
 use windlass::spawn;
@@ -139,7 +139,7 @@ fn a_shutdown_through_a_clone_wakes_readers_and_writers() {
 #[test]
 fn a_listener_is_shut_down_under_its_accepts() {
     run(2, || {
-        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+        let listener = Arc::new(TcpListener::bind(own_addr()).unwrap());
         let addr = listener.local_addr().unwrap();
         let accepts: Vec<_> = (0..5)
             .map(|_| {

@@ -12,8 +12,8 @@ use socket2::{Domain, Socket, Type};
 #[cfg(feature = "sim")]
 use crate::util::PROMISE;
 use crate::util::{
-    child_case, child_command, child_passes, hang_guard, has_rings, is_simulated, much, run,
-    set_nofile_limit, wait_until,
+    child_case, child_command, child_passes, hang_guard, has_rings, is_simulated, much, own_addr,
+    run, set_nofile_limit, wait_until,
 };
 use windlass::channel::{Receiver, Sender, bounded};
 use windlass::context::{self, Context, Error};
@@ -44,7 +44,7 @@ fn start<F>(server: Graceful, handle: F) -> Server
 where
     F: Fn(TcpStream, &Member) + Clone + Send + 'static,
 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind(own_addr()).unwrap();
     let addr = listener.local_addr().unwrap();
     let serving = server.clone();
     let ended = spawn(move || serving.serve(listener, handle));

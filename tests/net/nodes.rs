@@ -30,7 +30,7 @@ fn two_nodes() -> Runtime {
 
 fn listen() -> NodeListeners {
     TcpOptions::new()
-        .listen_on_each_node("127.0.0.1:0")
+        .listen_on_each_node(util::own_addr())
         .unwrap()
 }
 

@@ -176,14 +176,20 @@ fn only_ipv6() {
     run(1, || {
         let mut options = TcpOptions::new();
         options.only_v6(true);
-        let listener = match options.listen("[::]:0") {
-            Ok(listener) => listener,
-            Err(e) => return eprintln!("skipped: no IPv6 here ({e})"),
-        };
-        assert!(SockRef::from(&listener).only_v6().unwrap());
-        let port = listener.local_addr().unwrap().port();
-        // It does not concern IPv4.
-        options.listen(("127.0.0.1", port)).unwrap();
+        // A port that is free for IPv6 may be taken for IPv4, which the option does not concern.
+        for _ in 0..100 {
+            let listener = match options.listen("[::]:0") {
+                Ok(listener) => listener,
+                Err(e) => return eprintln!("skipped: no IPv6 here ({e})"),
+            };
+            assert!(SockRef::from(&listener).only_v6().unwrap());
+            let port = listener.local_addr().unwrap().port();
+            match options.listen(("127.0.0.1", port)) {
+                Err(e) if e.kind() == ErrorKind::AddrInUse => {}
+                both => return drop(both.unwrap()),
+            }
+        }
+        panic!("no port of 100 was free for IPv4");
     });
 }
 

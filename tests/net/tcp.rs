@@ -563,16 +563,7 @@ fn connections_refused_and_addresses_in_use() {
         let e = TcpListener::bind(addr).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::AddrInUse);
         drop(listener);
-        // Bound, so that no other test gets the port, and not listening.
-        let deaf =
-            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        deaf.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
-            .unwrap();
-        let addr = match util::is_simulated() {
-            // A port of the kernel's may be the one from which the simulated network connects.
-            true => SocketAddr::from(([127, 0, 0, 1], 1)),
-            false => deaf.local_addr().unwrap().as_socket().unwrap(),
-        };
+        let addr = util::NOBODY;
         for _ in 0..3 {
             assert_eq!(
                 TcpStream::connect(addr).unwrap_err().kind(),
@@ -1133,8 +1124,10 @@ fn ipv6_where_there_is_one() {
 #[test]
 fn names_are_resolved() {
     run(1, || {
-        let (listener, addr) = listener();
-        let mut a = TcpStream::connect(("localhost", addr.port())).unwrap();
+        // The name has the same first address for both.
+        let listener = TcpListener::bind("localhost:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut a = TcpStream::connect(("localhost", port)).unwrap();
         let (mut b, _) = listener.accept().unwrap();
         a.write_all(b"!").unwrap();
         b.read_exact(&mut [0]).unwrap();
@@ -1256,7 +1249,8 @@ fn a_stream_outlives_its_runtime() {
 #[test]
 fn a_dropped_listener_refuses() {
     run(2, || {
-        let (listener, addr) = listener();
+        let listener = TcpListener::bind(util::own_addr()).unwrap();
+        let addr = listener.local_addr().unwrap();
         let clone = listener.try_clone().unwrap();
         drop(listener);
         let accepts = spawn(move || {
@@ -1465,12 +1459,12 @@ fn errors_name_their_address() {
         assert_eq!(util::errno_of(&e), Some(errno));
     }
     let check = || {
-        let (listener, addr) = listener();
+        let (_listener, addr) = listener();
         let in_use = libc::EADDRINUSE;
         says(TcpListener::bind(addr), in_use, &format!("bind {addr}"));
         let listens = TcpOptions::new().listen(addr);
         says(listens, in_use, &format!("bind {addr}"));
-        drop(listener);
+        let addr = util::NOBODY;
         let (refused, peer) = (libc::ECONNREFUSED, format!("connect {addr}"));
         says(TcpStream::connect(addr), refused, &peer);
         says(TcpOptions::new().connect(addr), refused, &peer);

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -154,8 +154,19 @@ pub(crate) fn set_processors(rt: &Runtime, n: usize) {
     }
 }
 
-/// Where no socket of UDP is. A port that was free a moment ago may be given to another one.
+/// Where no socket is, of UDP or of TCP. A port that was free a moment ago may be given to another one.
 pub(crate) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
+/// A loopback address that nobody else has, with any free port. No other test gets that port when it is given up.
+pub(crate) fn own_addr() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(0);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let ip = match is_simulated() {
+        true => Ipv4Addr::LOCALHOST,
+        false => Ipv4Addr::new(127, high, low, NEXT.fetch_add(1, Ordering::Relaxed)),
+    };
+    SocketAddr::new(ip.into(), 0)
+}
 
 /// Lets others run until `done` says so. On a goroutine and on a plain thread. In a simulation time
 /// passes meanwhile.

@@ -127,6 +127,7 @@ pub(crate) struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        let _turn = lock_directory(&self.path);
         if id_of(&self.path).is_ok_and(|id| id == self.id) {
             // It is left behind if that fails.
             let _ = fs::remove_file(&self.path);
@@ -164,7 +165,8 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
 fn lock_directory(file: &Path) -> Option<File> {
     const WAITS: u32 = 100;
     const WAIT: Duration = Duration::from_millis(10);
-    let directory = File::open(file.parent()?).ok()?;
+    // The dot is in directories only. A FIFO would be waited for.
+    let directory = File::open(file.parent()?.join(".")).ok()?;
     for _ in 0..WAITS {
         match directory.try_lock() {
             Ok(()) => return Some(directory),

@@ -270,8 +270,7 @@ fn serve(listed: &Listed, stream: Stream) {
     for _ in 0..REQUESTS {
         let goes_on = match connection.request() {
             Ok(request) => {
-                listed.set_idle(false);
-                let goes_on = answer(&listed.shared, &mut connection, &request);
+                let goes_on = answer(listed, &mut connection, &request);
                 listed.set_idle(true);
                 goes_on
             }
@@ -291,9 +290,14 @@ fn serve(listed: &Listed, stream: Stream) {
     linger(connection.stream());
 }
 
-fn answer(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
+fn answer(listed: &Listed, connection: &mut Connection, request: &Request) -> io::Result<bool> {
+    let shared = &*listed.shared;
     match access::check(request, &shared.address, shared.token.as_ref()) {
-        Ok(()) => routes::answer(shared, connection, request),
+        Ok(()) => {
+            // Not before the check: strangers who take no answers would hold all connections.
+            listed.set_idle(false);
+            routes::answer(shared, connection, request)
+        }
         Err(refusal) => {
             let answer = match refusal {
                 Refusal::Token => Answer::text(

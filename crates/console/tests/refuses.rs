@@ -279,7 +279,15 @@ fn consoles_of_a_directory_begin_one_after_the_other() {
     thread::sleep(Duration::from_millis(50));
     assert!(!path.exists());
     lock.unlock().unwrap();
-    waits.join().unwrap().unwrap().shutdown();
+    let server = waits.join().unwrap().unwrap();
+    // One that begins finds the file of one that ends, or its own.
+    lock.lock().unwrap();
+    let ends = thread::spawn(|| server.shutdown());
+    thread::sleep(Duration::from_millis(50));
+    assert!(path.exists());
+    lock.unlock().unwrap();
+    ends.join().unwrap();
+    assert!(!path.exists());
     // The socket is removed, also from a relative path in another directory.
     std::env::set_current_dir(&directory).unwrap();
     let server = Console::new()
@@ -293,6 +301,20 @@ fn consoles_of_a_directory_begin_one_after_the_other() {
     }
     server.shutdown();
     std::fs::remove_dir(&directory).unwrap();
+}
+
+/// A folder that is missing may be made by somebody else, and be none.
+#[test]
+fn a_fifo_in_the_path_is_not_waited_for() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let fifo = socket_path("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    let refused = Console::new().handle(rt.handle());
+    let refused = refused.serve(fifo.join("socket").to_str().unwrap());
+    assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::NotADirectory);
+    std::fs::remove_file(&fifo).unwrap();
 }
 
 #[test]
@@ -516,6 +538,44 @@ fn connections_are_limited() {
     server.shutdown();
 }
 
+/// Strangers cannot keep those out who have the token, by asking and taking no answers.
+#[test]
+fn refused_requests_hold_no_connections() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let path = socket_path("refused");
+    let console = Console::new().handle(rt.handle()).token(TOKEN);
+    let server = console.serve(path.to_str().unwrap()).unwrap();
+    let connect = || UnixStream::connect(&path).unwrap();
+    let strangers: Vec<_> = (0..64).map(|_| connect()).collect();
+    for stranger in &strangers {
+        stranger.set_nonblocking(true).unwrap();
+    }
+    // Until no thread of the console reads, as all of them send.
+    let refused = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
+    let asks = |mut stranger: &UnixStream| stranger.write(&refused).is_ok();
+    let mut n_silent = 0;
+    while n_silent < 20 {
+        n_silent += 1;
+        for stranger in &strangers {
+            while asks(stranger) {
+                n_silent = 0;
+            }
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let mut stream = connect();
+    write!(
+        stream,
+        "GET /metrics?token={TOKEN} HTTP/1.1\r\nHost: a\r\n\r\n"
+    )
+    .unwrap();
+    let answer = read_answer(&mut BufReader::new(stream)).unwrap();
+    assert_eq!(answer.status, 200);
+    drop(strangers);
+    server.shutdown();
+}
+
 #[test]
 fn one_trace_or_profile_at_a_time() {
     let _guard = hang_guard();
@@ -597,7 +657,10 @@ fn dumps_are_limited() {
 fn the_end_frees_the_address_and_ends_pages() {
     let _guard = hang_guard();
     let rt = runtime(1);
-    let (server, addr) = console(&rt);
+    // No other test is there, so that none gets the port.
+    let server = Console::new().handle(rt.handle()).serve("127.0.0.9:0");
+    let server = server.unwrap();
+    let addr = tcp(&server);
     let mut page = TcpStream::connect(addr).unwrap();
     page.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();

@@ -43,7 +43,7 @@ fn server_of_another_test() {
     };
     util::run(2, move || {
         let signals = Signals::new([SIGTERM, SIGUSR2]).unwrap();
-        let listener = handover::listen("127.0.0.1:0").unwrap();
+        let listener = handover::listen(util::own_addr()).unwrap();
         let addr = listener.local_addr().unwrap();
         // Clients that are slow to send their request are not left.
         let (passed, server) = (listener.try_clone().unwrap(), Graceful::with_grace(FOREVER));
@@ -265,12 +265,9 @@ fn activate(addr: SocketAddr) -> Option<(Child, BufReader<ChildStderr>)> {
 #[test]
 fn a_socket_of_systemd_is_served_and_handed_on() {
     let _guard = util::hang_guard();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let addr = SocketAddr::from(([127, 0, 0, 1], port));
+    let found = std::net::TcpListener::bind(util::own_addr()).unwrap();
+    let addr = found.local_addr().unwrap();
+    drop(found);
     let Some((mut server, _says)) = activate(addr) else {
         eprintln!("SKIPPED: there is no systemd-socket-activate here");
         return;

@@ -7,7 +7,7 @@ use windlass::net::TcpStream;
 
 use crate::server::Server;
 use crate::stoppable::start_graceful;
-use crate::util::run;
+use crate::util::{NOBODY, run};
 use crate::{fetch, http};
 
 /// A timeout that only a hanging call reaches.
@@ -126,9 +126,7 @@ fn calls_end_when_their_time_is_over() {
 
 #[test]
 fn a_server_that_is_not_there_is_an_error() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", free.local_addr().unwrap());
-    drop(free);
+    let url = format!("http://{NOBODY}/");
     run(1, || {
         let error = fetch::agent(LONG).get(&url).call().unwrap_err();
         assert!(

@@ -7,7 +7,7 @@ use crate::http;
 use crate::load::{self, By};
 use crate::reactor::{self, Reactor};
 use crate::stoppable::start_graceful;
-use crate::util::run;
+use crate::util::{NOBODY, run};
 
 #[test]
 fn goroutines_fetch_by_reqwest() {
@@ -35,8 +35,7 @@ fn goroutines_fetch_by_reqwest() {
             reactor.enter(reactor::fetch(&client, &url)).unwrap(),
             (200, 13)
         );
-        // Nobody listens any more.
-        drop(server);
+        let url = format!("http://{NOBODY}/");
         assert!(reactor.enter(reactor::fetch(&client, &url)).is_err());
     });
 }
