@@ -5,8 +5,13 @@
 # pinning are real to the kernel inside; time is not (5 to 20 times slower, and
 # remote memory costs what local memory does).
 #
-#   scripts/numa-vm.sh [--arch x86_64|aarch64] [--nodes 1|2|4] [--memoryless] [--timeout SECONDS] PROGRAM [ARG..]
-#   scripts/numa-vm.sh [--arch ..] --prepare      only gets what it takes
+#   scripts/numa-vm.sh [OPTION ..] PROGRAM [ARG..]
+#   scripts/numa-vm.sh [OPTION ..] --prepare      only gets what it takes
+#
+#   --arch x86_64|aarch64   --nodes 1|2|4|8       --cpus-per-node N (2)   --memoryless (the last node)
+#   --kernel SUITE          that of a Debian suite, as trixie-backports
+#   --append WORDS          for the kernel's command line, as preempt=lazy
+#   --timeout SECONDS (300)
 #
 # --arch aarch64 runs a program built for that architecture (scripts/aarch64.sh builds them).
 #
@@ -20,7 +25,7 @@
 # name others.
 set -euo pipefail
 
-arch=x86_64 nodes=2 memoryless=0 timeout=300 prepare=0
+arch=x86_64 nodes=2 memoryless=0 timeout=300 prepare=0 suite='' append=''
 cpus_per_node=2 mib_per_node=1024
 
 say() { printf 'numa-vm: %s\n' "$*" >&2; }
@@ -30,6 +35,9 @@ while [ $# -gt 0 ]; do
     case $1 in
         --arch) arch=${2:?--arch needs a name}; shift 2 ;;
         --nodes) nodes=${2:?--nodes needs a number}; shift 2 ;;
+        --cpus-per-node) cpus_per_node=${2:?--cpus-per-node needs a number}; shift 2 ;;
+        --kernel) suite=${2:?--kernel needs a suite}; shift 2 ;;
+        --append) append=${2:?--append needs words}; shift 2 ;;
         --timeout) timeout=${2:?--timeout needs seconds}; shift 2 ;;
         --memoryless) memoryless=1; shift ;;
         --prepare) prepare=1; shift ;;
@@ -38,7 +46,7 @@ while [ $# -gt 0 ]; do
         *) break ;;
     esac
 done
-case $nodes in 1 | 2 | 4) ;; *) die 2 "--nodes $nodes: choose 1, 2 or 4" ;; esac
+case $nodes in 1 | 2 | 4 | 8) ;; *) die 2 "--nodes $nodes: choose 1, 2, 4 or 8" ;; esac
 ((nodes > memoryless)) || die 2 "--memoryless needs more than one node"
 # Debian's names for the architecture and for its emulator, and the folder of what is downloaded.
 case $arch in
@@ -48,7 +56,7 @@ case $arch in
 esac
 qemu=${QEMU:-qemu-system-$arch}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/$folder
-kernel=${NUMA_VM_KERNEL:-$cache/vmlinuz}
+kernel=${NUMA_VM_KERNEL:-$cache/vmlinuz${suite:+-$suite}}
 busybox=${NUMA_VM_BUSYBOX:-$cache/busybox}
 # The file system is packed here, not in the machine.
 packer=$busybox
@@ -78,26 +86,32 @@ get_qemu() {
     local bios=()
     [ "$arch" != x86_64 ] || bios=(seabios)
     if use_index "$(release)-backports" && download "$qemu_package" qemu-system-common qemu-system-data "${bios[@]}"; then
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 install --yes --no-install-recommends \
             "$work"/debs/*.deb >"$work/log" 2>&1 && return
     fi
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 install --yes --no-install-recommends \
         "$qemu_package" >"$work/log" 2>&1 || { tail -3 "$work/log" >&2; return 1; }
 }
 
-# The slim kernel for virtual machines: newer from the backports, else the release's.
+# The package that another one depends on, of those whose names begin like this.
+dependency() {
+    with_index apt-cache depends "$1" 2>/dev/null | awk -v name="$2" '$1 == "Depends:" && index($2, name) == 1 { print $2; exit }'
+}
+
+# The slim kernel for virtual machines: of the suite that was chosen, or newer from the backports, else the release's.
 get_kernel() {
     say "fetching a kernel"
-    local package suite
-    for suite in "$(release)-backports" "$(release)"; do
-        use_index --arch "$deb" "$suite" || continue
-        package=$(with_index apt-cache depends "linux-image-cloud-$deb" 2>/dev/null |
-            awk '$1 == "Depends:" && $2 ~ /^linux-image-/ { print $2; exit }')
+    local package one
+    for one in ${suite:-"$(release)-backports" "$(release)"}; do
+        use_index --arch "$deb" "$one" || continue
+        package=$(dependency "linux-image-cloud-$deb" linux-image-)
         [ -z "$package" ] || break
     done
-    [ -n "$package" ] && download "$package" || return 1
-    dpkg-deb --fsys-tarfile "$work"/debs/*.deb | tar -x -C "$work" --wildcards './boot/vmlinuz-*'
-    mv "$work"/boot/vmlinuz-* "$kernel"
+    # Newer packages have the kernel in a package of its own.
+    [ -n "$package" ] && one=$(dependency "$package" linux-binary-) && download "${one:-$package}" || return 1
+    mkdir "$work/kernel"
+    dpkg-deb --fsys-tarfile "$work"/debs/*.deb | tar -x -C "$work/kernel" --wildcards '*/vmlinuz*'
+    find "$work/kernel" -type f -exec mv {} "$kernel" \;
 }
 
 get_busybox() { # get_busybox ARCHITECTURE FILE
@@ -201,9 +215,9 @@ INIT
 
 # --- The machine --------------------------------------------------------------------
 
-# Two nodes: a socket each. Four: two sockets of two, nearer within a socket.
+# Two nodes: a socket each. More: sockets of two, nearer within a socket.
 hardware() {
-    local node other far
+    local node other far sockets=$((nodes < 4 ? nodes : nodes / 2))
     args=(-nodefaults -no-user-config -no-reboot -display none -monitor none -accel tcg,thread=multi)
     if [ "$arch" = aarch64 ]; then
         # A server's core with the atomic instructions of Armv8.1.
@@ -212,7 +226,7 @@ hardware() {
     else
         # An Intel identity, so that caches follow the cores; without the leaf that qemu 10 gets wrong.
         args+=(-machine q35 -cpu max,vendor=GenuineIntel,family=6,model=106,stepping=6,level=0x0d
-            -smp "$((nodes * cpus_per_node)),sockets=$((nodes > 1 ? 2 : 1)),dies=$((nodes > 1 ? nodes / 2 : 1)),cores=$cpus_per_node,threads=1")
+            -smp "$((nodes * cpus_per_node)),sockets=$sockets,dies=$((nodes / sockets)),cores=$cpus_per_node,threads=1")
     fi
     args+=(-m "$(((nodes - memoryless) * mib_per_node))")
     for ((node = 0; node < nodes; node++)); do
@@ -232,7 +246,7 @@ hardware() {
         done
     done
     args+=(-kernel "$kernel" -initrd "$work/initrd"
-        -append "console=${tty}0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog numa_balancing=disable tsc=reliable"
+        -append "console=${tty}0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog numa_balancing=disable tsc=reliable $append"
         # The first line is the kernel's and the status's, the second the program's.
         -serial "file:$work/console" -serial stdio)
 }

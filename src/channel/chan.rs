@@ -205,9 +205,9 @@ impl<T> Chan<T> {
     }
 
     /// Receives if that is possible without waiting. If a select has promised the message, waits
-    /// for it.
+    /// for it until the deadline.
     #[inline]
-    pub(super) fn try_recv(&self) -> Result<T, Refused> {
+    pub(super) fn try_recv(&self, deadline_ns: u64) -> Result<T, Refused> {
         let ctx = WaitCtx::enter();
         let mut core = self.lock(&ctx);
         let found = core.pull(&ctx);
@@ -221,7 +221,7 @@ impl<T> Chan<T> {
             TryReceived::Promise(taken) => {
                 taken.ready(&ctx);
                 drop(ctx);
-                self.complete_recv(NEVER)
+                self.complete_recv(deadline_ns)
             }
         }
     }
@@ -284,7 +284,7 @@ impl<T> Chan<T> {
         if points::cancel_point().is_err() {
             return Err(Refused::Disconnected);
         }
-        match self.try_recv() {
+        match self.try_recv(deadline_ns) {
             Err(Refused::Blocked) if is_cut(deadline_ns) => Err(cut_short(deadline_ns)),
             Err(Refused::Blocked) if clock::now_ns() < deadline_ns => self.recv(deadline_ns),
             outcome => outcome,

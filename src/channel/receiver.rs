@@ -189,7 +189,7 @@ impl<T> Receiver<T> {
         }
         let received = match &self.source {
             // SAFETY: the channel lives while it has handles.
-            Source::Senders(chan) => unsafe { chan.as_ref() }.try_recv(),
+            Source::Senders(chan) => unsafe { chan.as_ref() }.try_recv(NEVER),
             Source::At(at) => at.try_recv().map(from_instant),
             Source::Tick(tick) => tick.try_recv().map(from_instant),
             Source::Alarm(alarm) => alarm.try_recv().map(from_instant),

@@ -446,6 +446,37 @@ fn a_choice_that_is_completed_late() {
     });
 }
 
+/// A select that comes between a receiver's deadline and its next run has promised it a message that nobody may send. In some
+/// rounds it does.
+#[test]
+fn a_promise_after_the_deadline() {
+    for _ in 0..40 {
+        run(1, || {
+            let (s, r) = bounded(0);
+            let (go, goes) = bounded::<()>(0);
+            let receiver = r.clone();
+            let receives = spawn(move || receiver.recv_timeout(Duration::from_millis(1)));
+            yield_now();
+            let slow = spawn(move || {
+                let mut select = Select::new();
+                select.send(&s);
+                let chosen = select.select();
+                goes.recv().unwrap();
+                chosen.send(&s, 7).unwrap();
+            });
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(2) {
+                std::hint::spin_loop();
+            }
+            assert!(receives.join().unwrap().unwrap_err().is_timeout());
+            let message = spawn(move || r.recv());
+            go.send(()).unwrap();
+            assert_eq!(message.join().unwrap(), Ok(7));
+            slow.join().unwrap();
+        });
+    }
+}
+
 #[test]
 fn the_wrong_end_is_refused() {
     let (s, r) = bounded::<i32>(1);
@@ -718,6 +749,7 @@ crate::inside::tests! {
     a_message_that_was_chosen_in_vain_goes_to_the_receiver_that_waits,
     a_choice_that_is_forgotten,
     a_choice_that_is_completed_late,
+    a_promise_after_the_deadline: "it computes until a time",
     the_wrong_end_is_refused,
     a_list_of_many_operations,
     the_same_channel_in_several_arms: "it uses threads",
