@@ -11,10 +11,11 @@ pub mod progress;
 pub mod screen;
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use std::{env, thread};
 
 use clap::Parser;
@@ -267,12 +268,30 @@ fn run_one(
     command
         .stdout(output.try_clone()?)
         .stderr(output.try_clone()?);
-    let mut child = command.stdin(Stdio::null()).spawn()?;
+    let limit = 3 * bench.takes(full) + Duration::from_secs(60);
+    let status = status_of(command.stdin(Stdio::null()), limit, || progress.draw())?;
+    if status.signal().is_some() {
+        writeln!(
+            &*output,
+            "{} ended by a signal; more than {} s are not waited for",
+            bench.name,
+            limit.as_secs()
+        )?;
+    }
+    Ok(status)
+}
+
+/// Runs a command, and ends it after `limit`: peers may hang, as may did in its channels. Calls `look` meanwhile.
+fn status_of(command: &mut Command, limit: Duration, look: impl Fn()) -> io::Result<ExitStatus> {
+    let (mut child, began) = (command.spawn()?, Instant::now());
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        progress.draw();
+        if began.elapsed() > limit {
+            child.kill()?;
+        }
+        look();
         thread::sleep(Duration::from_millis(100));
     }
 }
@@ -362,6 +381,15 @@ mod tests {
         let all: Duration = benches.iter().map(|bench| bench.takes(false)).sum();
         assert!(all < Duration::from_secs(8 * 60), "{all:?}");
         assert!(BENCHES[0].takes(true) > BENCHES[0].takes(false));
+    }
+
+    #[test]
+    fn a_bench_that_hangs_is_ended() {
+        let mut hangs = Command::new("sleep");
+        let status = status_of(hangs.arg("600"), Duration::ZERO, || {}).unwrap();
+        assert!(status.signal().is_some());
+        let ends = status_of(&mut Command::new("true"), Duration::from_secs(600), || {});
+        assert!(ends.unwrap().success());
     }
 
     #[test]
