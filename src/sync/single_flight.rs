@@ -221,7 +221,8 @@ impl<K: Eq + Hash, V> SingleFlight<K, V> {
             if found.is_running() {
                 return (Arc::clone(found), false);
             }
-            // Their destructors are the program's code: nobody would end a call that is in the map if one panics.
+            // The destructors of the key and of the value are the program's code: if one panicked after the new call was
+            // inserted, nobody would end that call.
             let ended = calls.remove_entry(key);
             drop(calls);
             drop(ended);

@@ -105,17 +105,25 @@ fn status_of(case: &str) -> i32 {
     }
 }
 
+/// Runs the test `name` for each case in a process of its own, where `ends` looks at the status of the forked child. `says` looks
+/// at what the process wrote to stderr.
+#[track_caller]
+fn for_each(name: &str, cases: &[&str], ends: fn(i32), says: fn(&str) -> bool) {
+    if let Some(case) = util::child_case() {
+        return ends(runtime(2).run(|| status_of(&case)));
+    }
+    for case in cases {
+        let output = util::child(name, case);
+        let stderr = util::without_fallback(&String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{case}: {stderr}");
+        assert!(says(&stderr), "{case}: {stderr}");
+    }
+}
+
 /// The child would wait for threads that it does not have.
 #[test]
 fn a_child_that_uses_the_runtime_ends_and_says_why() {
-    const NAME: &str = "a_child_that_uses_the_runtime_ends_and_says_why";
-    if let Some(case) = util::child_case() {
-        let status = runtime(2).run(|| status_of(&case));
-        assert!(libc::WIFSIGNALED(status), "{status:x}");
-        assert_eq!(libc::WTERMSIG(status), libc::SIGABRT);
-        return;
-    }
-    for case in [
+    let cases = [
         "yields",
         "sleeps",
         "parks",
@@ -127,27 +135,30 @@ fn a_child_that_uses_the_runtime_ends_and_says_why() {
         "in a section",
         "returns",
         "panics",
-    ] {
-        let output = util::child(NAME, case);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{case}: {stderr}");
-        assert_eq!(stderr.matches(LINE).count(), 1, "{case}: {stderr}");
-    }
+    ];
+    let is_aborted = |status| {
+        assert!(libc::WIFSIGNALED(status), "{status:x}");
+        assert_eq!(libc::WTERMSIG(status), libc::SIGABRT);
+    };
+    let says_why = |stderr: &str| stderr.matches(LINE).count() == 1;
+    for_each(
+        "a_child_that_uses_the_runtime_ends_and_says_why",
+        &cases,
+        is_aborted,
+        says_why,
+    );
 }
 
 #[test]
 fn a_child_that_uses_nothing_of_it_goes_on() {
-    const NAME: &str = "a_child_that_uses_nothing_of_it_goes_on";
-    if let Some(case) = util::child_case() {
-        let status = runtime(2).run(|| status_of(&case));
+    let goes_on = |status| {
         assert!(libc::WIFEXITED(status), "{status:x}");
         assert_eq!(libc::WEXITSTATUS(status), GOES_ON);
-        return;
-    }
-    for case in ["exits", "drops", "leaves a section"] {
-        let output = util::child(NAME, case);
-        let stderr = util::without_fallback(&String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{case}: {stderr}");
-        assert!(!stderr.contains("windlass: "), "{case}: {stderr}");
-    }
+    };
+    for_each(
+        "a_child_that_uses_nothing_of_it_goes_on",
+        &["exits", "drops", "leaves a section"],
+        goes_on,
+        |stderr| !stderr.contains("windlass: "),
+    );
 }

@@ -404,43 +404,52 @@ fn values_and_keys_may_panic() {
     });
 }
 
+/// A key that is equal to all others. It panics once at a comparison or a drop, if that is set.
+#[derive(Debug)]
+struct Key(Arc<[AtomicBool; 2]>);
+
+const EQ: usize = 0;
+const DROP: usize = 1;
+
+impl Key {
+    fn panic_if(&self, at: usize) {
+        if self.0[at].swap(false, Ordering::SeqCst) {
+            resume_unwind(Box::new("key"));
+        }
+    }
+}
+
+impl Clone for Key {
+    fn clone(&self) -> Key {
+        Key(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.panic_if(DROP);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, _: &Key) -> bool {
+        self.panic_if(EQ);
+        true
+    }
+}
+
+impl Eq for Key {}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u8(1);
+    }
+}
+
 /// A key that panics when it is dropped, in a caller that takes an ended call out of the map, leaves no call that nobody
 /// ends.
 #[test]
 fn a_key_that_panics_when_it_is_dropped_leaves_no_call() {
-    #[derive(Debug)]
-    struct Key(Arc<[AtomicBool; 2]>);
-    const EQ: usize = 0;
-    const DROP: usize = 1;
-    impl Key {
-        fn panic_if(&self, at: usize) {
-            if self.0[at].swap(false, Ordering::SeqCst) {
-                resume_unwind(Box::new("key"));
-            }
-        }
-    }
-    impl Clone for Key {
-        fn clone(&self) -> Key {
-            Key(Arc::clone(&self.0))
-        }
-    }
-    impl Drop for Key {
-        fn drop(&mut self) {
-            self.panic_if(DROP);
-        }
-    }
-    impl PartialEq for Key {
-        fn eq(&self, _: &Key) -> bool {
-            self.panic_if(EQ);
-            true
-        }
-    }
-    impl Eq for Key {}
-    impl std::hash::Hash for Key {
-        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-            state.write_u8(1);
-        }
-    }
     on_each(|_| {
         let key = Key(Arc::default());
         let set = |at: usize| key.0[at].store(true, Ordering::SeqCst);
@@ -462,35 +471,19 @@ fn a_key_that_panics_when_it_is_dropped_leaves_no_call() {
 /// A call whose removal failed is not joined when it has ended.
 #[test]
 fn a_call_that_stays_in_the_map_is_not_joined() {
-    #[derive(Clone, Debug)]
-    struct Key(Arc<AtomicBool>);
-    impl PartialEq for Key {
-        fn eq(&self, _: &Key) -> bool {
-            if self.0.swap(false, Ordering::SeqCst) {
-                resume_unwind(Box::new("eq"));
-            }
-            true
-        }
-    }
-    impl Eq for Key {}
-    impl std::hash::Hash for Key {
-        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-            state.write_u8(1);
-        }
-    }
     on_each(|_| {
         let key = Key(Arc::default());
         let flights = SingleFlight::new();
         panic_of(|| {
             flights.run(key.clone(), || {
-                key.0.store(true, Ordering::SeqCst);
+                key.0[EQ].store(true, Ordering::SeqCst);
                 1
             })
         });
         assert!(!flights.forget(&key), "it has ended");
         panic_of(|| {
             flights.run(key.clone(), || {
-                key.0.store(true, Ordering::SeqCst);
+                key.0[EQ].store(true, Ordering::SeqCst);
                 2
             })
         });

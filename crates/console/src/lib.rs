@@ -44,7 +44,8 @@
 //!   before it where the network is not trusted.
 //!
 //! At most 64 connections are open at once: one more takes the place of that which has had no request for longest, or
-//! gets status 503 if all are being answered; a request that is refused is none. Requests have at most 8 KiB and no body, and slow clients are left. One
+//! gets status 503 if all are being answered (requests that are refused do not count). Requests have at most 8 KiB and no
+//! body, and slow clients are left. One
 //! trace, profile or flight record is taken at a time (others get status 409), and four dumps of goroutines (others get
 //! status 503).
 //!

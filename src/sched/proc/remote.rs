@@ -119,8 +119,8 @@ fn deny(p: &P, why: StealDenied) -> Option<GRef> {
 fn take(m: &M, p: &P, victim: &Node) -> StolenBatch {
     // The idle Ps include the thief.
     let own = m.sched().node_of(p);
-    let n_beside = own.idle.n_without_work().saturating_sub(1);
-    let n_beside = n_beside.min(policy::REMOTE_MAX - 1);
+    let n_idle = own.idle.n_without_work().clamp(1, policy::REMOTE_MAX);
+    let n_beside = n_idle - 1;
     let batch = |available| policy::remote_batch(available, n_beside);
     let mut taken = take_queued(m.sched(), victim, batch);
     if !taken.gs.is_empty() {

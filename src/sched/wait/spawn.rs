@@ -578,7 +578,7 @@ pub(crate) fn n_detached_panics() -> u64 {
     DETACHED_PANICS.load(Ordering::Relaxed)
 }
 
-/// Drops the payload of a goroutine's panic of which nobody is told, and counts it.
+/// Counts a goroutine's panic that no join or wait reports, and drops its payload.
 pub(crate) fn drop_untold(payload: Box<dyn Any + Send>) {
     count_panic(&*payload);
     drop_payload(payload);
