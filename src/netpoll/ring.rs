@@ -487,7 +487,8 @@ impl Ring {
     }
 
     /// Enters the kernel: submits all queued entries and, with `min_complete`, waits for
-    /// completions until the deadline.
+    /// completions until the deadline. Those that have ended are asked for only if there are some that the kernel
+    /// posts when it is asked.
     fn enter(
         &self,
         counts: &Counts,
@@ -509,7 +510,11 @@ impl Ring {
                 0
             },
         };
-        let mut flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
+        let asks = min_complete > 0 || self.wants_enter();
+        let mut flags = match asks {
+            true => ENTER_GETEVENTS | ENTER_EXT_ARG,
+            false => 0,
+        };
         if self.features.no_iowait && min_complete > 0 {
             flags |= ENTER_NO_IOWAIT;
         }
@@ -520,7 +525,7 @@ impl Ring {
         let r = unsafe {
             self.uring()
                 .submitter()
-                .enter(pending, min_complete, flags, Some(&arg))
+                .enter(pending, min_complete, flags, asks.then_some(&arg))
         };
         if let Ok(n) = r {
             self.note_submitted(counts, n as u32);
