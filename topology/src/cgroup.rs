@@ -85,6 +85,11 @@ impl Group {
         let text = fs::read_to_string(self.path.join(file)).ok()?;
         Some(text.trim().to_owned())
     }
+
+    /// The path of a file of this group, if it is there.
+    pub(crate) fn file(&self, file: &str) -> Option<PathBuf> {
+        Some(self.path.join(file)).filter(|path| path.exists())
+    }
 }
 
 /// A line of `/proc/self/cgroup`, `4:cpu,cpuacct:/group`: controllers (none for v2) and group.

@@ -90,7 +90,7 @@ pub mod steal;
 pub use cpulist::{format_cpu_list, parse_cpu_list};
 pub use devices::{Device, DeviceKind, Near};
 pub use error::Error;
-pub use limits::{CpuLimits, cpu_limits, cpu_quota, default_processors};
+pub use limits::{CpuLimits, cpu_limits, cpu_quota, default_processors, memory_pressure_file};
 pub use machine::{
     Cache, Core, DistanceOrigin, Distances, Node, Package, Pu, SCHEMA, Source, Topology,
 };

@@ -8,7 +8,10 @@
 //! Every reader takes a root folder, so that tests can write the files of a machine. A file that cannot
 //! be read sets no limit.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 #[cfg(feature = "json")]
 use serde::{Deserialize, Serialize};
@@ -212,6 +215,32 @@ pub fn cpu_quota_below(root: &Path) -> Option<f64> {
     quota(&Cgroups::read(root)).map(|(quota, _)| quota)
 }
 
+/// The file in which the kernel says for how long tasks have waited for memory (pressure stall information): that of
+/// this process's cgroup, or of the whole system where that has none (cgroup v1). `None` where there is neither.
+///
+/// # Examples
+///
+/// ```
+/// if let Some(path) = windlass_topology::memory_pressure_file() {
+///     assert!(path.is_absolute());
+/// }
+/// ```
+#[must_use]
+pub fn memory_pressure_file() -> Option<PathBuf> {
+    memory_pressure_file_below(Path::new("/"))
+}
+
+/// [`memory_pressure_file`] with a copy of `/proc` and `/sys/fs/cgroup` below `root`.
+#[must_use]
+pub fn memory_pressure_file_below(root: &Path) -> Option<PathBuf> {
+    let cgroups = Cgroups::read(root);
+    let mut groups = cgroups.of("memory").flatten();
+    let of_system = || Some(root.join("proc/pressure/memory")).filter(|path| path.exists());
+    groups
+        .find_map(|group| group.file("memory.pressure"))
+        .or_else(of_system)
+}
+
 /// How many Ps a runtime should have on this machine: its allowed CPUs without isolated ones, capped
 /// by the quota.
 ///
@@ -302,6 +331,14 @@ fn memory(cgroups: &Cgroups) -> Option<u64> {
         (bytes < 1 << 60).then_some(bytes)
     };
     least(cgroups, "memory", limit).map(|(bytes, _)| bytes)
+}
+
+/// The least that the process's groups may have in swap, in bytes; `None` where there is no limit. Of v2 only.
+#[cfg(feature = "cli")]
+pub(crate) fn swap_limit(root: &Path) -> Option<u64> {
+    let cgroups = Cgroups::read(root);
+    let limit = |group: &Group| group.read("memory.swap.max")?.parse().ok();
+    least(&cgroups, "memory", limit).map(|(bytes, _)| bytes)
 }
 
 /// The least of what the groups of a controller say, and which of them says it.

@@ -1,6 +1,8 @@
 //! CPUs that are left by made-up cgroups, masks and boot options.
 
-use windlass_topology::limits::{Cap, CpuLimits, cpu_limits, cpu_limits_below, cpu_quota_below};
+use windlass_topology::limits::{
+    Cap, CpuLimits, cpu_limits, cpu_limits_below, cpu_quota_below, memory_pressure_file_below,
+};
 
 use crate::util::Dir;
 
@@ -22,6 +24,23 @@ fn v2_takes_the_least_on_the_way_up() {
     assert_eq!(cpu_quota_below(dir.path()), Some(2.5));
     dir.write("sys/fs/cgroup/shop/till/cpu.max", "50000\n");
     assert_eq!(cpu_quota_below(dir.path()), Some(0.5));
+}
+
+#[test]
+fn pressure_is_that_of_the_nearest_group_and_else_of_the_system() {
+    let dir = Dir::new();
+    dir.write("proc/self/cgroup", "0::/shop/till\n");
+    dir.write("proc/self/mountinfo", V2_MOUNT);
+    let found = || memory_pressure_file_below(dir.path());
+    assert_eq!(found(), None);
+    for file in [
+        "proc/pressure/memory",
+        "sys/fs/cgroup/shop/memory.pressure",
+        "sys/fs/cgroup/shop/till/memory.pressure",
+    ] {
+        dir.write(file, "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
+        assert_eq!(found(), Some(dir.path().join(file)));
+    }
 }
 
 #[test]

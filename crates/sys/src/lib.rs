@@ -31,6 +31,7 @@ pub mod futex;
 pub mod mmap;
 pub mod pages;
 pub mod numa;
+pub mod pressure;
 pub mod process;
 pub mod sched;
 pub mod tasks;

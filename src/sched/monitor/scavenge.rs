@@ -7,6 +7,8 @@
 //! the caches of Ps (64 of each size) come to the pool once a P has slept for an age: its M returns them, for
 //! which sysmon wakes it.
 //!
+//! Where the kernel reports that tasks wait for memory ([`Pressure`]), an age lasts a second.
+//!
 //! The bound is a time and no number of stacks, because the cost of a stack differs by a factor of
 //! ten: adjacent stacks share a system call, and each call interrupts all CPUs of the process, which
 //! forget their address translations.
@@ -16,18 +18,24 @@ use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
+use crate::sys::pressure::Pressure;
 use crate::util::ladder;
 
 /// How long a round works before it leaves the rest to the next one.
-const ROUND_NS: u64 = ladder::LATE_NS / 2;
+pub(super) const ROUND_NS: u64 = ladder::LATE_NS / 2;
 /// The number of stacks handled between two readings of the clock.
-const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 64;
 /// Pause between rounds, while there are stacks left.
-const PAUSE_NS: u64 = 2 * ladder::HOG_NS;
+pub(super) const PAUSE_NS: u64 = 2 * ladder::HOG_NS;
+/// How often memory is asked for while there are pages to return, and so the length of an age where it is short.
+const PRESSURE_EVERY_NS: u64 = AGE_NS / 5;
 
 /// Sysmon's state for this.
 #[derive(Debug, Default)]
 pub(crate) struct Scavenger {
+    /// Opened when there are pages to return.
+    pressure: Option<Pressure>,
+    asked_ns: u64,
     age_end_ns: u64,
     /// When the next round is due: at the end of the age, or before.
     next_ns: u64,
@@ -44,7 +52,11 @@ impl Scavenger {
 
     #[cold]
     fn round(&mut self, sched: &Sched, now_ns: u64) {
-        if now_ns >= self.age_end_ns {
+        let has_pages = sched
+            .nodes
+            .iter()
+            .any(|node| node.stacks.has_pages_to_return());
+        if now_ns >= self.age_end_ns || has_pages && self.is_memory_short(now_ns) {
             sched.nodes.iter().for_each(|node| node.stacks.end_age());
             wake_sleepers(sched, now_ns);
             self.age_end_ns = now_ns + AGE_NS;
@@ -63,8 +75,18 @@ impl Scavenger {
         });
         self.next_ns = match is_cut {
             true => now_ns + PAUSE_NS,
+            false if has_pages => self.age_end_ns.min(now_ns + PRESSURE_EVERY_NS),
             false => self.age_end_ns,
         };
+    }
+
+    fn is_memory_short(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.asked_ns + PRESSURE_EVERY_NS {
+            return false;
+        }
+        self.asked_ns = now_ns;
+        let open = || Pressure::open(windlass_topology::memory_pressure_file().as_deref());
+        self.pressure.get_or_insert_with(open).is_high(now_ns)
     }
 
     /// How long sysmon may sleep while every P is idle: [`NEVER`] once all pages are returned.

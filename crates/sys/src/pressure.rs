@@ -1,0 +1,84 @@
+//! Whether memory is short: the kernel counts how long tasks wait for it (pressure stall information).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The part of the time in which some task waited, as a divisor, from which on memory counts as short: 1 %.
+const SHORT_FROM: u64 = 100;
+
+/// The readings of a file of pressure, as `/proc/pressure/memory`.
+#[derive(Debug)]
+pub struct Pressure {
+    file: Option<File>,
+    /// When it was read last, and the µs of waiting then.
+    last: Option<(u64, u64)>,
+}
+
+impl Pressure {
+    /// Opens a file of pressure. One that cannot be read says that memory is not short.
+    pub fn open(path: Option<&Path>) -> Pressure {
+        Pressure {
+            file: path.and_then(|path| File::open(path).ok()),
+            last: None,
+        }
+    }
+
+    /// Whether some task waited for memory in a hundredth of the time since the last call. The first call says no.
+    pub fn is_high(&mut self, now_ns: u64) -> bool {
+        let Some(total_us) = self.read() else {
+            return false;
+        };
+        let last = self.last.replace((now_ns, total_us));
+        last.is_some_and(|last| is_short(last, (now_ns, total_us)))
+    }
+
+    fn read(&self) -> Option<u64> {
+        let mut text = [0; 256];
+        let n = self.file.as_ref()?.read_at(&mut text, 0).ok()?;
+        total_us(std::str::from_utf8(&text[..n]).ok()?)
+    }
+}
+
+/// The sum in the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=5773753`.
+fn total_us(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    let (_, total) = line.split_once("total=")?;
+    total.parse().ok()
+}
+
+/// From one reading, a time in ns and a sum in µs, to the next.
+fn is_short(before: (u64, u64), now: (u64, u64)) -> bool {
+    let waited_ns = now.1.saturating_sub(before.1).saturating_mul(1000);
+    waited_ns > 0 && waited_ns >= now.0.saturating_sub(before.0) / SHORT_FROM
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_of_some_is_read() {
+        let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=5773753\n\
+                    full avg10=0.00 avg60=0.00 avg300=0.00 total=846862\n";
+        assert_eq!(total_us(text), Some(5_773_753));
+        assert_eq!(total_us("full total=1\n"), None);
+        assert_eq!(total_us("some total=x\n"), None);
+    }
+
+    #[test]
+    fn a_hundredth_of_the_time_is_much() {
+        let second = 1_000_000_000;
+        assert!(is_short((0, 0), (second, 10_000)));
+        assert!(!is_short((0, 0), (second, 9_999)));
+        assert!(!is_short((5, 7), (5, 7)));
+    }
+
+    #[test]
+    fn without_a_file_memory_is_not_short() {
+        let mut none = Pressure::open(None);
+        assert!(!none.is_high(0) && !none.is_high(1_000_000_000));
+        let missing = Path::new("/proc/no/such/file");
+        assert!(!Pressure::open(Some(missing)).is_high(1));
+    }
+}
