@@ -21,6 +21,9 @@ pub(crate) const DEFAULT_MAX_THREADS: usize = 10_000;
 /// The default size of a P's event log: 170,000 events. Pages that are never written use no memory.
 pub(crate) const DEFAULT_TRACE_BYTES: usize = 4 * 1024 * 1024;
 
+/// The shortest time for [`Builder::page_out_after`](crate::Builder::page_out_after).
+const LEAST_PAGE_OUT: Duration = Duration::from_secs(1);
+
 const MAX_TRACE_BYTES: usize = 1 << 30;
 
 /// How a runtime spreads work over NUMA nodes. Set with [`Builder::numa`](crate::Builder::numa).
@@ -92,6 +95,8 @@ pub(crate) struct Config {
     /// The size of a P's event log, and whether events are recorded all the time.
     pub(crate) trace_bytes: usize,
     pub(crate) flight_recorder: bool,
+    /// The time after which the stack of a goroutine that waits is given to swap.
+    pub(crate) page_out_after: Option<Duration>,
     /// Whether the CPU time of goroutines is measured.
     pub(crate) cpu_accounting: bool,
     /// Whether its runs are simulated: one thread, a virtual clock, no I/O.
@@ -123,6 +128,7 @@ impl Default for Config {
             live_metrics: false,
             trace_bytes: DEFAULT_TRACE_BYTES,
             flight_recorder: false,
+            page_out_after: None,
             cpu_accounting: false,
             #[cfg(feature = "sim")]
             is_simulated: false,
@@ -170,6 +176,11 @@ impl Config {
                 "flight_recorder({}): choose between 1 and {MAX_TRACE_BYTES} bytes",
                 self.trace_bytes
             )));
+        }
+        if self.page_out_after.is_some_and(|d| d < LEAST_PAGE_OUT) {
+            return Err(invalid(
+                "page_out_after: a stack that is used again within a second is not cold: choose a longer time",
+            ));
         }
         if self.name.contains('\0') {
             return Err(invalid("name: a thread name cannot hold a zero byte"));

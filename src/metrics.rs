@@ -614,6 +614,8 @@ pub struct RuntimeMetrics {
     pub threads_idle: usize,
     /// Goroutine stacks that exist, in use or free.
     pub stacks: usize,
+    /// Stacks that were given to swap, each time counted: [`page_out_after`](crate::Builder::page_out_after).
+    pub stacks_paged_out: u64,
     /// Times that the Ps were placed again because the CPUs that the process may use had changed:
     /// its affinity or cpuset was changed, or a CPU went offline or online.
     pub replans: u64,
@@ -670,6 +672,7 @@ impl RuntimeMetrics {
             threads: sched.n_ms.load(Relaxed),
             threads_idle: sched.n_spare_ms() + nodes.iter().map(|n| n.idle_ps).sum::<usize>(),
             stacks: nodes.iter().map(|n| n.stacks).sum(),
+            stacks_paged_out: sched.n_paged_out.load(Relaxed),
             replans: sched.place.replans.load(Relaxed),
             ps_away: sched.place.n_away.load(Relaxed),
             retakes: sched.retakes.load(Relaxed),

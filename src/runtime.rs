@@ -320,6 +320,39 @@ impl Builder {
         self
     }
 
+    /// Gives the stacks of goroutines that have waited for `time`, or some seconds longer, to swap (default: never). For
+    /// programs with many goroutines that wait for minutes, on machines whose swap is compressed memory (zram, zswap): a
+    /// stack of some hundred bytes that takes a page of 4 KiB takes about as many bytes there.
+    ///
+    /// The kernel serves every access, so nothing else changes: the first accesses take longer when a goroutine
+    /// goes on, some µs for each page with zram, a read from disk where swap is a disk. Sysmon asks the kernel for
+    /// it (`MADV_PAGEOUT`), once in each wait, for half a millisecond in 20 ms. A dump that shows stacks brings them back.
+    /// Where there is no swap, or the cgroup may not use it (`memory.swap.max`), nothing happens:
+    /// `windlass-topology doctor` says which. [`RuntimeMetrics::stacks_paged_out`](crate::metrics::RuntimeMetrics::stacks_paged_out)
+    /// counts the stacks.
+    ///
+    /// [`Builder::build`] fails with [`InvalidInput`](io::ErrorKind::InvalidInput) if `time` is shorter than a second.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe {
+    /// windlass::Builder::new()
+    /// #   .processors(2)
+    ///     .page_out_after(Duration::from_secs(30))
+    ///     .build()
+    /// # }?;
+    /// # rt.run(|| {});
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn page_out_after(mut self, time: Duration) -> Builder {
+        self.config.page_out_after = Some(time);
+        self
+    }
+
     /// Sets whether the CPU time of goroutines is measured (default: no). Dumps then show that of each
     /// goroutine, and the metrics that of each P and of each [label](crate::task::Builder::label).
     ///

@@ -11,6 +11,7 @@
 use std::env;
 use std::fmt;
 use std::thread;
+use std::time::Duration;
 
 /// The name of a runtime, as the programs take it on their command line.
 ///
@@ -141,6 +142,16 @@ pub fn windlass(workers: usize) -> windlass::Runtime {
 pub fn windlass_recording(workers: usize, bytes: usize) -> windlass::Runtime {
     let builder = windlass::Builder::new().processors(workers);
     build(builder.flight_recorder(bytes))
+}
+
+/// As [`windlass`](fn@windlass), with stacks of this size, which go to swap after so long a wait.
+///
+/// # Panics
+///
+/// If the runtime does not start.
+pub fn windlass_cold(workers: usize, stack_bytes: usize, after: Duration) -> windlass::Runtime {
+    let builder = windlass::Builder::new().processors(workers);
+    build(builder.stack_size(stack_bytes).page_out_after(after))
 }
 
 /// windlass with a policy for NUMA nodes, on another machine than this if one is given.

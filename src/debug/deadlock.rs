@@ -164,7 +164,7 @@ fn nothing_under_way(sched: &Sched) -> bool {
 fn all_parked(sched: &Sched) -> bool {
     let mut n = 0;
     let mut parked = true;
-    slab::for_each(|g| {
+    slab::all().for_each(|g| {
         if !std::ptr::eq(g.sched(), std::ptr::from_ref(sched).cast()) {
             return;
         }

@@ -202,7 +202,7 @@ pub(crate) fn reason_text(reason: Reason) -> Option<&'static str> {
 /// Calls `f` with every goroutine of `sched` that has not ended, in no order.
 pub(crate) fn for_each(sched: &Sched, mut f: impl FnMut(Goroutine, &TaskRef)) {
     let running = running(sched);
-    slab::for_each(|g| {
+    slab::all().for_each(|g| {
         if let Some((task, status)) = claim(sched, g)
             && let Some(goroutine) = describe(sched, g, status, &running)
         {
@@ -234,7 +234,7 @@ pub(super) fn for_each_waiting(
     mut f: impl FnMut(GRef, Reason),
 ) {
     let waits = |status: Snapshot| status.kind() == GKind::Waiting && is_wanted(status.reason());
-    slab::for_each(|g| {
+    slab::all().for_each(|g| {
         if waits(g.status.load())
             && let Some((task, status)) = claim(sched, g)
             && waits(status)

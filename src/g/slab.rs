@@ -58,6 +58,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Memory that slots of one size and one depot are cut from. Never freed.
 #[repr(C)]
+#[derive(Debug)]
 struct Chunk {
     next: *const Chunk,
     base: usize,
@@ -181,12 +182,34 @@ pub(crate) fn sample_pages(id: DepotId, n: usize, mut f: impl FnMut(usize)) {
     pages().step_by(step).take(n).for_each(&mut f);
 }
 
-/// Calls `f` for every slot that was ever cut, including free ones.
-pub(crate) fn for_each(mut f: impl FnMut(GRef)) {
-    for (chunk, n_cut) in chunks() {
-        for slot in 0..n_cut {
-            // SAFETY: the slot was cut from this chunk.
-            f(unsafe { slot_at(chunk, slot) });
+/// Every slot that was ever cut, including free ones; those of chunks that are added meanwhile are not among them.
+pub(crate) fn all() -> Slots {
+    // SAFETY: as in `chunks`.
+    let chunk = unsafe { REGISTRY.chunks.load(Ordering::Acquire).as_ref() };
+    Slots { chunk, slot: 0 }
+}
+
+/// A walk over the slots: see [`all`].
+#[derive(Debug)]
+pub(crate) struct Slots {
+    chunk: Option<&'static Chunk>,
+    slot: usize,
+}
+
+impl Iterator for Slots {
+    type Item = GRef;
+
+    fn next(&mut self) -> Option<GRef> {
+        loop {
+            let chunk = self.chunk?;
+            if self.slot < chunk.n_cut.load(Ordering::Acquire) {
+                self.slot += 1;
+                // SAFETY: the slot was cut from this chunk.
+                return Some(unsafe { slot_at(chunk, self.slot - 1) });
+            }
+            // SAFETY: as in `chunks`.
+            self.chunk = unsafe { chunk.next.as_ref() };
+            self.slot = 0;
         }
     }
 }

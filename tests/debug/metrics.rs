@@ -304,6 +304,65 @@ fn the_pages_of_long_free_stacks_are_returned() {
     });
 }
 
+/// What a line of this process's status says, in bytes.
+fn status_bytes(file: &str, name: &str) -> usize {
+    let text = std::fs::read_to_string(file).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<usize>().unwrap() << 10
+}
+
+/// Whether there is swap or not, goroutines find their stacks as they left them. In a process of its own, because it
+/// looks at the memory of the process.
+#[test]
+fn stacks_of_goroutines_that_wait_for_long_go_to_swap() {
+    const N: usize = 500;
+    let Some(_) = util::child_case() else {
+        util::child_passes(
+            "stacks_of_goroutines_that_wait_for_long_go_to_swap",
+            "memory",
+        );
+        return;
+    };
+    let _guard = util::hang_guard();
+    let second = Duration::from_secs(1);
+    let rt = util::build(Builder::new().processors(2).page_out_after(second)).unwrap();
+    let has_swap = status_bytes("/proc/meminfo", "SwapTotal:") > 0;
+    let (release, wait) = windlass::channel::bounded::<()>(0);
+    rt.run(|| {
+        let waits = |i: usize| {
+            let wait = wait.clone();
+            spawn(move || {
+                let pattern = std::hint::black_box([i; 64]);
+                wait.recv().unwrap_err();
+                pattern.iter().all(|&word| word == i)
+            })
+        };
+        let all: Vec<_> = (0..N).map(waits).collect();
+        sleep(3 * second);
+        while has_swap && rt.metrics().stacks_paged_out < N as u64 {
+            sleep(second / 10);
+        }
+        let (swapped, n) = (
+            status_bytes("/proc/self/status", "VmSwap:"),
+            rt.metrics().stacks_paged_out,
+        );
+        match has_swap {
+            true => assert!(swapped >= N * 2048, "{swapped} bytes of {n} stacks"),
+            false => assert_eq!((swapped, n), (0, 0)),
+        }
+        drop(release);
+        assert!(all.into_iter().all(|task| task.join().unwrap()));
+    });
+}
+
+#[test]
+fn a_stack_that_waits_for_less_than_a_second_is_not_cold() {
+    let bad = util::build(Builder::new().page_out_after(Duration::from_millis(999))).unwrap_err();
+    assert_eq!(bad.kind(), std::io::ErrorKind::InvalidInput);
+    assert!(bad.to_string().starts_with("page_out_after: "), "{bad}");
+}
+
 #[test]
 fn a_p_that_sleeps_for_long_keeps_no_stacks() {
     let _guard = util::hang_guard();

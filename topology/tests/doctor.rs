@@ -42,6 +42,8 @@ fn healthy() -> Host {
         overcommit_memory: Some(0),
         numa_balancing: Some(0),
         thp: Some("madvise".to_owned()),
+        swap_bytes: Some(1 << 30),
+        swap_limit: None,
         memlock: Some(Rlimit {
             soft: None,
             hard: None,
@@ -168,6 +170,18 @@ fn each_fault_is_found_and_has_a_cure() {
             Box::new(|host| {
                 host.thp = Some("always".to_owned());
             }),
+        ),
+        (
+            "swap",
+            Status::Note,
+            "none",
+            Box::new(|host| host.swap_bytes = Some(0)),
+        ),
+        (
+            "swap",
+            Status::Note,
+            "this cgroup may not use it",
+            Box::new(|host| host.swap_limit = Some(0)),
         ),
         (
             "memlock",
@@ -336,6 +350,14 @@ fn nodes_without_memory_and_devices_without_a_node_are_told() {
 }
 
 #[test]
+fn a_limit_on_swap_is_named_beside_its_size() {
+    let mut host = healthy();
+    host.swap_limit = Some(512 << 20);
+    let swap = about("swap", &host, &synthetic("core:2 pu:1"));
+    assert_eq!(swap.found, "1024 MiB, 512 MiB for this cgroup");
+}
+
+#[test]
 fn facts_come_from_files() {
     let dir = Dir::new();
     dir.write("proc/sys/kernel/osrelease", "6.12.9-amd64\n");
@@ -358,7 +380,19 @@ fn facts_come_from_files() {
     let weakness = "sys/devices/system/cpu/vulnerabilities";
     dir.write(&format!("{weakness}/meltdown"), "Not affected\n");
     dir.write(&format!("{weakness}/spectre_v1"), "Mitigation: usercopy\n");
+    dir.write(
+        "proc/meminfo",
+        "MemTotal:       24737120 kB\nSwapTotal:       2097148 kB\n",
+    );
+    dir.write("proc/self/cgroup", "0::/shop\n");
+    dir.write(
+        "proc/self/mountinfo",
+        "31 23 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
+    );
+    dir.write("sys/fs/cgroup/shop/memory.swap.max", "1048576\n");
     let host = Host::read_files(dir.path());
+    assert_eq!(host.swap_bytes, Some(2_097_148 << 10));
+    assert_eq!(host.swap_limit, Some(1 << 20));
     assert_eq!(host.kernel, "6.12.9-amd64");
     assert_eq!(host.uring_disabled, Some(1));
     assert!(host.seccomp && host.cap_sys_nice);

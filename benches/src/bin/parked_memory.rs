@@ -4,6 +4,9 @@
 //! - `future`: as `parked`, in a future that is spawned: `future::spawn(pending())`
 //! - `when`: as `parked`, in `task::spawn_when`, until a pipe is readable, which is one for all:
 //!   the kernel's part of a connection is not counted
+//! - `cold`: as `parked`, windlass only, for longer than the time after which their stacks are given to swap; it
+//!   ends with an error where there is no zram (`zramctl --find --size 8G`, `mkswap`, `swapon`, as root, and nobody else
+//!   may use it). `swap` is what zram takes for each, beside `bytes`; `--stack-kib` is the size of stacks
 //! - `spawned`: on one worker, the main task starts others without giving way;
 //!   those that the runtime began all the same, as the main task took long, have
 //!   ended by then and are not counted
@@ -33,6 +36,9 @@ struct Args {
     runtime: Name,
     #[arg(long, default_value_t = runtimes::workers())]
     workers: usize,
+    /// The size of the stacks of `cold`.
+    #[arg(long, default_value_t = 256)]
+    stack_kib: usize,
     /// 100,000 that wait, or 20,000 that have not begun, if it is not given.
     #[arg(long)]
     tasks: Option<usize>,
@@ -46,9 +52,14 @@ enum State {
     Future,
     /// Waiting for a descriptor, to begin then.
     When,
+    /// Waiting for long, with its stack in swap.
+    Cold,
     /// Not begun.
     Spawned,
 }
+
+/// After so long a wait stacks of `cold` are given to swap.
+const COLD_AFTER: Duration = Duration::from_secs(5);
 
 /// How many tasks have begun. A static, so that a task carries nothing.
 static BEGUN: AtomicUsize = AtomicUsize::new(0);
@@ -69,6 +80,7 @@ fn main() -> io::Result<()> {
         state,
         runtime,
         workers,
+        stack_kib,
         tasks,
     } = Args::parse();
     let (workers, default_tasks) = match state {
@@ -77,6 +89,11 @@ fn main() -> io::Result<()> {
     };
     let tasks = tasks.unwrap_or(default_tasks);
     match runtime {
+        Name::Windlass if matches!(state, State::Cold) => {
+            runtimes::windlass_cold(workers, stack_kib << 10, COLD_AFTER)
+                .run(move || windlass(state, tasks))
+        }
+        other if matches!(state, State::Cold) => other.has_no_twin(),
         Name::Windlass => runtimes::windlass(workers).run(move || windlass(state, tasks)),
         Name::Tokio => runtimes::tokio(workers).run(tokio(state, tasks)),
         Name::May => {
@@ -96,7 +113,8 @@ fn windlass(state: State, tasks: usize) -> io::Result<()> {
             }
             finish(before, tasks - begun())
         }
-        State::Parked => {
+        State::Parked | State::Cold => {
+            let zram = zram_bytes();
             for _ in 0..tasks {
                 windlass::spawn(|| {
                     begin();
@@ -107,6 +125,15 @@ fn windlass(state: State, tasks: usize) -> io::Result<()> {
             }
             while begun() < tasks {
                 windlass::sleep(POLL);
+            }
+            if matches!(state, State::Cold) {
+                let paged_out = || windlass::Handle::current().metrics().stacks_paged_out;
+                let before = zram?;
+                while paged_out() < tasks as u64 {
+                    windlass::sleep(COLD_AFTER);
+                }
+                let swap = zram_bytes()?.saturating_sub(before);
+                print!("swap={:.0} ", swap as f64 / tasks as f64);
             }
             finish(before, tasks)
         }
@@ -187,6 +214,16 @@ fn may(state: State, tasks: usize) -> io::Result<()> {
             finish(before, tasks)
         }
     }
+}
+
+/// The memory that zram takes.
+fn zram_bytes() -> io::Result<u64> {
+    let stat = std::fs::read_to_string("/sys/block/zram0/mm_stat")?;
+    let used = stat
+        .split_whitespace()
+        .nth(2)
+        .and_then(|word| word.parse().ok());
+    used.ok_or_else(|| io::Error::other("no sum in mm_stat of zram0"))
 }
 
 /// What the process takes.

@@ -31,6 +31,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::{HashSet, VecDeque};
+use std::ffi::CString;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -442,10 +443,7 @@ impl StackPool {
                 Err(_) => n_slots /= 2,
             }
         };
-        if let Some(node) = self.os_node {
-            // SAFETY: the range is the mapping made above. A refusal costs locality only.
-            unsafe { numa::prefer_node(base, n_slots * slot_bytes, node) };
-        }
+        self.place(base, n_slots * slot_bytes);
         inner.arenas.push(Arena {
             base: base.addr(),
             n_slots,
@@ -457,13 +455,26 @@ impl StackPool {
         Ok(())
     }
 
+    /// Binds a new mapping of stacks to the pool's node, and names it.
+    fn place(&self, base: *mut u8, bytes: usize) {
+        let name = match self.os_node {
+            // SAFETY: the range is a new mapping. A refusal costs locality only.
+            Some(node) => unsafe {
+                numa::prefer_node(base, bytes, node);
+                CString::new(format!("windlass stacks of node {node}"))
+            },
+            None => Ok(c"windlass stacks".to_owned()),
+        };
+        if let Ok(name) = name {
+            // SAFETY: as above.
+            unsafe { mmap::name(base, bytes, &name) };
+        }
+    }
+
     fn map_own(&self, bytes: usize) -> io::Result<Stack> {
         let bytes = bytes.next_multiple_of(mmap::page_bytes());
         let base = mmap::reserve(bytes).map_err(|e| out_of_stacks(&e))?;
-        if let Some(node) = self.os_node {
-            // SAFETY: the range is the mapping made above. A refusal costs locality only.
-            unsafe { numa::prefer_node(base, bytes, node) };
-        }
+        self.place(base, bytes);
         let bottom = base.expose_provenance();
         // SAFETY: the page is the lowest of a fresh mapping.
         match unsafe { self.guard(base) } {

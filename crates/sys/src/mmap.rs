@@ -1,7 +1,10 @@
 //! Address space: reserving, guarding and returning memory.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::errno::cvt;
@@ -161,6 +164,52 @@ pub unsafe fn return_pages(base: *mut u8, bytes: usize) {
     unsafe { libc::madvise(base.cast(), bytes, libc::MADV_DONTNEED) };
 }
 
+/// Gives a mapping a name, which /proc/PID/maps and smaps show. Where the kernel has no names (before Linux 5.17, or
+/// built without them), this has no effect.
+///
+/// # Safety
+///
+/// The range is mapped by [`reserve`].
+pub unsafe fn name(base: *mut u8, bytes: usize, name: &CStr) {
+    // SAFETY: by this function's contract; the kernel copies the name.
+    unsafe {
+        libc::prctl(
+            libc::PR_SET_VMA,
+            libc::PR_SET_VMA_ANON_NAME,
+            base.expose_provenance(),
+            bytes,
+            name.as_ptr(),
+        );
+    }
+}
+
+/// Asks the kernel to move the pages of a range out to swap. Nobody notices but by the time that the next access
+/// takes: the kernel serves all, also its own, and those of other threads meanwhile. Pages stay that cannot go, and so do all
+/// where there is no swap, and where no memory is mapped.
+pub fn page_out(range: Range<usize>) {
+    let start = range.start.next_multiple_of(page_bytes());
+    let bytes = range.end.saturating_sub(start);
+    // SAFETY: the content of the range does not change, whatever is mapped there.
+    unsafe {
+        libc::madvise(
+            std::ptr::with_exposed_provenance_mut(start),
+            bytes,
+            libc::MADV_PAGEOUT,
+        )
+    };
+}
+
+/// Whether the system has swap.
+pub fn has_swap() -> bool {
+    let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: the kernel fills the struct; all-zero bytes are a valid one.
+    let info = unsafe {
+        libc::sysinfo(info.as_mut_ptr());
+        info.assume_init()
+    };
+    info.totalswap > 0
+}
+
 /// Whether a read of the byte at `addr` faults. The kernel makes the read. For tests.
 pub fn faults(addr: usize) -> bool {
     let mut byte = 0u8;
@@ -183,4 +232,52 @@ pub fn max_map_count() -> usize {
         .ok()
         .and_then(|s| s.trim().parse().ok())
         .unwrap_or(65_530)
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_shown_where_the_kernel_has_names() {
+        let bytes = 4 * page_bytes();
+        let base = reserve(bytes).unwrap();
+        let named = |name: &CStr| {
+            // SAFETY: the range is the mapping made above, and the kernel copies the name.
+            let r = unsafe {
+                libc::prctl(
+                    libc::PR_SET_VMA,
+                    libc::PR_SET_VMA_ANON_NAME,
+                    base.addr(),
+                    bytes,
+                    name.as_ptr(),
+                )
+            };
+            r == 0
+        };
+        let has_names = named(c"another");
+        // SAFETY: the range is the mapping made above.
+        unsafe { name(base, bytes, c"windlass test") };
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert_eq!(maps.contains("[anon:windlass test]"), has_names);
+        // SAFETY: the mapping is this test's own and not used any more.
+        unsafe { release(base, bytes) };
+    }
+
+    #[test]
+    fn what_is_paged_out_is_there_again() {
+        let bytes = 4 * page_bytes();
+        let base = reserve(bytes).unwrap();
+        // SAFETY: the mapping is this test's own, and so large.
+        let words = unsafe { std::slice::from_raw_parts_mut(base.cast::<usize>(), bytes / 8) };
+        words.iter_mut().enumerate().for_each(|(i, word)| *word = i);
+        let at = base.addr();
+        // From within the first page to within the last one, all, and what is not mapped.
+        for range in [at + 100..at + bytes - 100, at..at + bytes, 0..bytes, 7..9] {
+            page_out(range);
+        }
+        assert!(words.iter().enumerate().all(|(i, &word)| word == i));
+        // SAFETY: the mapping is this test's own and not used any more.
+        unsafe { release(base, bytes) };
+    }
 }

@@ -113,7 +113,7 @@ pub(super) fn memory(sched: &Sched, all: &[Known]) -> Map {
             both.map(|range| (range, Some(known.goroutine.id)))
         })
         .collect();
-    slab::for_each(|g| {
+    slab::all().for_each(|g| {
         if g.status.load().kind() == GKind::Free {
             own.push((slot(g), None));
         }

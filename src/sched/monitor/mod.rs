@@ -13,5 +13,6 @@ pub(crate) mod due_work;
 pub(crate) mod stragglers;
 pub(crate) mod ps;
 pub(crate) mod scavenge;
+pub(crate) mod page_out;
 pub(crate) mod sysmon;
 pub(crate) mod stack_overflow;

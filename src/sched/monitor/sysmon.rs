@@ -12,7 +12,8 @@
 //!   goroutine is left.
 //! - Stops the world on request ([`super::world`]), and follows the CPUs that the process may use
 //!   and its CPU quota ([`super::cpu_mask`]).
-//! - Returns the pages of stacks that have been free for long ([`super::scavenge`]).
+//! - Returns the pages of stacks that have been free for long ([`super::scavenge`]), and gives those of goroutines that
+//!   have waited for long to swap, on request ([`super::page_out`]).
 //! - Starts threads, so that they inherit from it and not from a goroutine's thread.
 //!
 //! A round of sysmon serves all duties. While it finds something to do, for example a P with work in a blocking
@@ -27,6 +28,7 @@
 
 use super::cpu_mask::{self, Follower};
 use super::due_work::next_tick_ns;
+use super::page_out::PageOut;
 use super::ps::{Findings, Ps};
 use super::rebalance::Rebalance;
 use super::resize;
@@ -121,6 +123,7 @@ struct Sysmon<'a> {
     ps: Ps<'a>,
     follower: Follower,
     scavenger: Scavenger,
+    page_out: PageOut,
     rebalance: Rebalance,
     pace: Pace,
     /// The last round's findings.
@@ -143,6 +146,7 @@ pub(crate) fn main(sched: &Sched) {
         ps: Ps::new(sched),
         follower: Follower::default(),
         scavenger: Scavenger::default(),
+        page_out: PageOut::new(sched),
         rebalance: Rebalance::default(),
         pace: Pace::FAST,
         found: Findings::default(),
@@ -185,6 +189,7 @@ impl Sysmon<'_> {
                     round_at_ns = 0;
                     continue;
                 }
+                self.page_out.note_busy();
                 round_at_ns = round_after(clock::now_ns(), self.pause_ns().min(due_ns));
             } else {
                 self.ps.look_for_due_work(now_ns);
@@ -204,6 +209,7 @@ impl Sysmon<'_> {
         let was_stopped = self.stop_world();
         self.follow_cpus(now_ns);
         self.scavenger.serve(self.sched, now_ns);
+        self.page_out.serve(self.sched, now_ns);
         if oracle::may_help() {
             self.found = self.ps.round(now_ns);
         }
@@ -338,8 +344,11 @@ impl Sysmon<'_> {
     fn sleep(&mut self, due_ns: u64, hooks: &DebugHooks) {
         let sched = self.sched;
         let ns = due_ns.min(hooks.look_at_idle(sched));
-        let stacks_ns = self.scavenger.longest_sleep_ns(sched, clock::now_ns());
-        let ns = ns.min(stacks_ns);
+        let now_ns = clock::now_ns();
+        let stacks_ns = self.scavenger.longest_sleep_ns(sched, now_ns);
+        let ns = ns
+            .min(stacks_ns)
+            .min(self.page_out.longest_sleep_ns(now_ns));
         let mut woken = true;
         let state = &sched.sysmon;
         state.deep.store(true, Ordering::SeqCst);

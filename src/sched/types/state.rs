@@ -178,6 +178,8 @@ pub(crate) struct Sched {
     /// Threads that ended before the run and are not yet joined. Ordering: relaxed, a hint for
     /// sysmon.
     pub(crate) n_retired: AtomicUsize,
+    /// Stacks that sysmon gave to swap. Ordering: relaxed, a statistic.
+    pub(crate) n_paged_out: AtomicU64,
     /// Whether `membarrier(2)` works here; without it no P is retaken from a goroutine that
     /// computes.
     pub(crate) membarrier: bool,
@@ -252,6 +254,7 @@ impl Sched {
             n_ms: AtomicUsize::new(0),
             n_locked: AtomicUsize::new(0),
             n_retired: AtomicUsize::new(0),
+            n_paged_out: AtomicU64::new(0),
             membarrier,
             retakes: AtomicU64::new(0),
             handoffs: AtomicU64::new(0),

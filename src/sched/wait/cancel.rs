@@ -161,7 +161,7 @@ pub(crate) fn wake_by(g: GRef, wait: WaitId, at_ns: u64) {
 /// sysmon until no goroutine is left.
 pub(crate) fn cancel_waiting(sched: &Sched) {
     debug_assert_eq!(sched.phase(), Phase::Cancelling);
-    slab::for_each(|g| {
+    slab::all().for_each(|g| {
         let status = g.status.load();
         if status.kind() != GKind::Waiting || !sched.owns(g) {
             return;
@@ -189,7 +189,7 @@ pub(crate) fn cancel_waiting(sched: &Sched) {
 #[cfg(feature = "sim")]
 pub(crate) fn is_any_on_its_way(sched: &Sched) -> bool {
     let mut is_any = false;
-    slab::for_each(|g| {
+    slab::all().for_each(|g| {
         let is_runnable = g.status.load().kind() == GKind::Runnable;
         is_any = is_any || is_runnable && sched.owns(g);
     });

@@ -101,7 +101,7 @@ fn release(sim: &Simulation, host: u32) {
 /// The goroutines whose host has crashed since they were spawned, by their numbers.
 fn lost(m: &M, sim: &Simulation) -> Vec<GRef> {
     let mut lost = Vec::new();
-    slab::for_each(|g| {
+    slab::all().for_each(|g| {
         let lives = !matches!(
             g.status.load().kind(),
             GKind::Free | GKind::New | GKind::Dead

@@ -5,6 +5,7 @@ use std::{fs, path::Path};
 use serde::Serialize;
 
 use super::{kernel, uring, uring::Uring};
+use crate::limits;
 
 /// The facts that [`examine`](super::examine) judges. `None` means that the kernel does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -27,6 +28,10 @@ pub struct Host {
     pub numa_balancing: Option<u64>,
     /// `transparent_hugepage/enabled`: the word in brackets.
     pub thp: Option<String>,
+    /// The system's swap, in bytes.
+    pub swap_bytes: Option<u64>,
+    /// How much of it the process's cgroups may use; `None` for no limit.
+    pub swap_limit: Option<u64>,
     /// Soft and hard limit of locked memory in bytes; `None` for unlimited.
     pub memlock: Option<Rlimit>,
     /// Soft and hard limit of open files.
@@ -92,6 +97,14 @@ impl Host {
                 let word = words.split_whitespace().find(|word| word.starts_with('['));
                 word.map(|word| word.trim_matches(['[', ']']).to_owned())
             }),
+            swap_bytes: text("proc/meminfo").and_then(|text| {
+                let kib: u64 = field(&text, "SwapTotal:")?
+                    .strip_suffix(" kB")?
+                    .parse()
+                    .ok()?;
+                Some(kib << 10)
+            }),
+            swap_limit: limits::swap_limit(root),
             memlock: rlimit(&limits, "Max locked memory"),
             nofile: rlimit(&limits, "Max open files"),
             nproc: rlimit(&limits, "Max processes"),

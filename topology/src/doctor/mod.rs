@@ -95,7 +95,7 @@ enum Check {
     OfMachine(fn(&Topology) -> Finding),
 }
 
-const CHECKS: [Check; 22] = [
+const CHECKS: [Check; 23] = [
     Check::OfHost(|host, _| release(host)),
     Check::OfHost(|host, _| ring(host)),
     Check::OfHost(|host, _| required(host)),
@@ -110,6 +110,7 @@ const CHECKS: [Check; 22] = [
     Check::OfMachine(devices),
     Check::OfHost(numa_balancing),
     Check::OfHost(|host, _| thp(host)),
+    Check::OfHost(|host, _| swap(host)),
     Check::OfHost(|host, _| memlock(host)),
     Check::OfHost(|host, _| nofile(host)),
     Check::OfHost(|host, _| nproc(host)),
@@ -362,6 +363,30 @@ fn thp(host: &Host) -> Finding {
         .cure("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled, if memory is short"),
         Some(word) => finding("thp", Status::Good, word),
         None => finding("thp", Status::Good, "none in this kernel"),
+    }
+}
+
+fn swap(host: &Host) -> Finding {
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    match (host.swap_bytes, host.swap_limit) {
+        (None, _) => finding("swap", Status::Note, "unknown"),
+        (Some(0), _) => finding(
+            "swap",
+            Status::Note,
+            "none, so Builder::page_out_after does nothing",
+        )
+        .cure("swap in compressed memory (zram), if goroutines wait for long: zramctl --find --size 2G, mkswap, swapon"),
+        (_, Some(0)) => finding(
+            "swap",
+            Status::Note,
+            "this cgroup may not use it, so Builder::page_out_after does nothing",
+        )
+        .cure("a larger memory.swap.max, if goroutines wait for long"),
+        (Some(bytes), None) => finding("swap", Status::Good, mib(bytes)),
+        (Some(bytes), Some(limit)) => {
+            let found = format!("{}, {} for this cgroup", mib(bytes), mib(limit.min(bytes)));
+            finding("swap", Status::Good, found)
+        }
     }
 }
 
