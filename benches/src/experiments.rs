@@ -56,8 +56,10 @@ const READS: &[(&str, &str)] = &[
 const SERVER: &[(&str, &str)] = &[
     ("cpu_us", "server cpu-us/request"),
     ("per_second", "requests/s (more is better)"),
+    ("mean_us", "us, mean"),
     ("p50_us", "us, p50"),
     ("p99_us", "us, p99"),
+    ("max_us", "us, longest"),
 ];
 const LATENCY: &[(&str, &str)] = &[
     ("idle_p50_us", "us, idle, p50"),

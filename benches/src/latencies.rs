@@ -49,6 +49,16 @@ impl Latencies {
     pub fn quantile_us(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1e3
     }
+
+    /// The mean, in µs.
+    pub fn mean_us(&self) -> f64 {
+        self.0.mean() / 1e3
+    }
+
+    /// The longest one, in µs.
+    pub fn longest_us(&self) -> f64 {
+        self.0.max() as f64 / 1e3
+    }
 }
 
 impl Default for Latencies {

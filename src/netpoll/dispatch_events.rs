@@ -118,7 +118,7 @@ impl Ring {
     ) -> Option<GRef> {
         let at = poll_of(event);
         // SAFETY: `arm_multishot_poll` gave the address of a reference that is the ring's until the last
-        // completion is dispatched.
+        // completion is dispatched, and completions are dispatched in their order.
         let poll = unsafe { &*at };
         let Event {
             waiter,

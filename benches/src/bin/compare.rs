@@ -518,6 +518,10 @@ fn parse_wrk(output: &str) -> io::Result<Figures> {
     for line in output.lines() {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
         let figure = match words[..] {
+            ["Latency", mean, _, longest, _] if parse_us(mean).is_some() => {
+                figures.extend(parse_us(longest).map(|us| ("max_us".to_owned(), us)));
+                parse_us(mean).map(|us| ("mean_us", us))
+            }
             ["50%", latency] => parse_us(latency).map(|us| ("p50_us", us)),
             ["99%", latency] => parse_us(latency).map(|us| ("p99_us", us)),
             [n, "requests", "in", ..] => n.parse().ok().map(|n| ("requests", n)),

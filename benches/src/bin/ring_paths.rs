@@ -7,6 +7,13 @@
 //! - `recv`: messages of `--bytes` on `--connections` connections, sent by a plain thread:
 //!   one-shot receives into own buffers, with registered files, and into provided buffers;
 //!   multishot ones, and bundles
+//! - `direct`: random blocks of 4 KiB of a file with `O_DIRECT`, `--in-flight` at a time, into
+//!   memory that the kernel pins for each read, and into registered memory, of this ring and
+//!   cloned from another one
+//! - `readiness`: a message of `--bytes` on `--ready` of `--connections` connections, heard of and
+//!   received by a system call: a multishot poll for each, one epoll instance with edge-triggered
+//!   interest that the ring waits for, and the same without a ring. The reply to each round, a
+//!   write, is in the figure, too
 //!
 //! A runtime adds its own part to each, which is the same for all contenders or larger for
 //! multishot ones: these figures are the most that there is to gain.
@@ -16,9 +23,12 @@
     reason = "a ring reads memory that it is given the address of"
 )]
 
+use std::env;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::ptr;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -29,8 +39,10 @@ use clap::{Parser, ValueEnum};
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{BufRingEntry, Fd, Fixed};
 use io_uring::{IoUring, cqueue, opcode};
+use mio::{Events, Interest, Poll, Token};
 use rustix::time::{ClockId, clock_gettime};
 use windlass::net::TcpOptions;
+use windlass_benches::servers::raise_descriptor_limit;
 
 #[derive(Parser)]
 struct Args {
@@ -45,12 +57,20 @@ struct Args {
     /// The length of a message.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
+    /// Reads of a file at a time.
+    #[arg(long, default_value_t = 16)]
+    in_flight: usize,
+    /// Connections that have a message at a time; all of them, if it is not given.
+    #[arg(long)]
+    ready: Option<usize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum What {
     Accept,
     Recv,
+    Direct,
+    Readiness,
 }
 
 fn main() -> io::Result<()> {
@@ -58,6 +78,8 @@ fn main() -> io::Result<()> {
     match args.what {
         What::Accept => accept(&args),
         What::Recv => recv(&args),
+        What::Direct => direct(&args),
+        What::Readiness => readiness(&args),
     }
 }
 
@@ -328,13 +350,7 @@ impl Receiver {
         args: &'a Args,
         how: Recv,
     ) -> io::Result<Box<dyn FnMut(usize) -> io::Result<Duration> + 'a>> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let (mut clients, mut streams) = (Vec::new(), Vec::new());
-        for _ in 0..args.connections {
-            clients.push(TcpStream::connect(listener.local_addr()?)?);
-            clients[clients.len() - 1].set_nodelay(true)?;
-            streams.push(listener.accept()?.0);
-        }
+        let (clients, streams) = connections(args.connections)?;
         let (ack, acked) = UnixStream::pair()?;
         let ring = Ring::new()?;
         if how == Recv::Fixed {
@@ -356,7 +372,7 @@ impl Receiver {
         Ok(Box::new(move |ops| {
             let sweeps = ops.div_ceil(clients.len());
             thread::scope(|s| {
-                let client = s.spawn(|| send(&clients, &acked, sweeps, args.bytes));
+                let client = s.spawn(|| send(&clients, clients.len(), &acked, sweeps, args.bytes));
                 let before = thread_cpu_time();
                 for _ in 0..sweeps {
                     this.sweep(clients.len() * args.bytes)?;
@@ -423,19 +439,331 @@ impl Receiver {
     }
 }
 
-/// Sends a message on each connection, again and again, each time after the last ones have come.
+/// So many connections: their clients' ends and their servers'.
+fn connections(n: usize) -> io::Result<(Vec<TcpStream>, Vec<TcpStream>)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (mut clients, mut streams) = (Vec::new(), Vec::new());
+    for _ in 0..n {
+        clients.push(TcpStream::connect(listener.local_addr()?)?);
+        clients[clients.len() - 1].set_nodelay(true)?;
+        streams.push(listener.accept()?.0);
+    }
+    Ok((clients, streams))
+}
+
+/// Sends a message on each of the next `n_ready` connections, again and again, each time after the
+/// last ones have come.
 fn send(
     clients: &[TcpStream],
+    n_ready: usize,
     mut acked: &UnixStream,
     sweeps: usize,
     bytes: usize,
 ) -> io::Result<()> {
     let message = vec![b'.'; bytes];
+    let mut clients = clients.iter().cycle();
     for _ in 0..sweeps {
-        for mut client in clients {
+        for mut client in clients.by_ref().take(n_ready) {
             client.write_all(&message)?;
         }
         acked.read_exact(&mut [0])?;
     }
     Ok(())
+}
+
+const BLOCK_BYTES: usize = 4096;
+const BLOCKS: u64 = (256 << 20) / BLOCK_BYTES as u64;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Pinned,
+    Registered,
+    Cloned,
+}
+
+fn direct(args: &Args) -> io::Result<()> {
+    let path = env::current_exe()?.with_file_name("ring_paths.data");
+    let mut whole = File::create(&path)?;
+    for number in 0..BLOCKS {
+        whole.write_all(&[number as u8; BLOCK_BYTES])?;
+    }
+    whole.sync_all()?;
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path)?;
+    fs::remove_file(&path)?;
+    let contender = |name, memory| {
+        let mut reader = Reader::new(&file, memory, args.in_flight)?;
+        let run: Box<dyn FnMut(usize) -> io::Result<Duration>> =
+            Box::new(move |ops| reader.read(ops));
+        Ok::<_, io::Error>((name, run))
+    };
+    let contenders = vec![
+        contender("plain", Memory::Pinned)?,
+        contender("registered", Memory::Registered)?,
+        contender("registered, cloned", Memory::Cloned)?,
+        contender("plain, again", Memory::Pinned)?,
+    ];
+    let title = format!("direct_{}", args.in_flight);
+    race(&title, args.rounds, 20_000, contenders)
+}
+
+/// Reads blocks of a file.
+struct Reader<'a> {
+    ring: Ring,
+    file: &'a File,
+    memory: Memory,
+    /// A block for each read in flight, from a block's boundary on.
+    blocks: Vec<u8>,
+    in_flight: usize,
+    random: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(file: &'a File, memory: Memory, in_flight: usize) -> io::Result<Reader<'a>> {
+        let mut reader = Reader {
+            ring: Ring::new()?,
+            file,
+            memory,
+            blocks: vec![0; (in_flight + 1) * BLOCK_BYTES],
+            in_flight,
+            random: 1,
+        };
+        let region = libc::iovec {
+            iov_base: reader.block(0).cast(),
+            iov_len: in_flight * BLOCK_BYTES,
+        };
+        let first = Ring::new()?;
+        let register = |ring: &Ring| {
+            // SAFETY: the region lives as long as the reader, which has the ring.
+            unsafe { ring.0.submitter().register_buffers(&[region]) }
+        };
+        match memory {
+            Memory::Pinned => {}
+            Memory::Registered => register(&reader.ring)?,
+            Memory::Cloned => {
+                register(&first)?;
+                clone_buffers(&first, &reader.ring)?;
+            }
+        }
+        Ok(reader)
+    }
+
+    fn block(&mut self, slot: usize) -> *mut u8 {
+        let at = self.blocks.as_mut_ptr();
+        let first = at.map_addr(|at| at.next_multiple_of(BLOCK_BYTES));
+        first.wrapping_add(slot * BLOCK_BYTES)
+    }
+
+    /// Reads so many blocks.
+    fn read(&mut self, ops: usize) -> io::Result<Duration> {
+        let before = thread_cpu_time();
+        for slot in 0..self.in_flight {
+            self.begin(slot)?;
+        }
+        for n_begun in self.in_flight..ops + self.in_flight {
+            let completion = self.ring.next()?;
+            if result(&completion)? != BLOCK_BYTES {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if n_begun < ops {
+                self.begin(completion.user_data() as usize)?;
+            }
+        }
+        Ok(thread_cpu_time() - before)
+    }
+
+    fn begin(&mut self, slot: usize) -> io::Result<()> {
+        // Marsaglia's xorshift.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let offset = self.random % BLOCKS * BLOCK_BYTES as u64;
+        let (fd, block) = (Fd(self.file.as_raw_fd()), self.block(slot));
+        let len = BLOCK_BYTES as u32;
+        let entry = match self.memory {
+            Memory::Pinned => opcode::Read::new(fd, block, len).offset(offset).build(),
+            _ => opcode::ReadFixed::new(fd, block, len, 0)
+                .offset(offset)
+                .build(),
+        };
+        // SAFETY: the block is used for one read at a time, and all are waited for.
+        unsafe { self.ring.push(&entry.user_data(slot as u64)) }
+    }
+}
+
+/// Gives `to` the registered memory of `from` (Linux 6.12).
+fn clone_buffers(from: &Ring, to: &Ring) -> io::Result<()> {
+    /// `IORING_REGISTER_CLONE_BUFFERS`.
+    const CLONE_BUFFERS: u32 = 30;
+    // `struct io_uring_clone_buffers`: the source, then zeros: all of it.
+    let request: [u32; 8] = [from.0.as_raw_fd() as u32, 0, 0, 0, 0, 0, 0, 0];
+    // SAFETY: the kernel reads the request.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            to.0.as_raw_fd(),
+            CLONE_BUFFERS,
+            request.as_ptr(),
+            1,
+        )
+    };
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// The most events of one call of `epoll_wait(2)`.
+const EVENTS_AT_MOST: usize = 1024;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Polls,
+    EpollInRing,
+    Epoll,
+}
+
+fn readiness(args: &Args) -> io::Result<()> {
+    raise_descriptor_limit();
+    let n_ready = args.ready.unwrap_or(args.connections);
+    let contender = |name, by| Ok::<_, io::Error>((name, Listener::contender(args, n_ready, by)?));
+    let contenders = vec![
+        contender("multishot polls", By::Polls)?,
+        contender("epoll in the ring", By::EpollInRing)?,
+        contender("epoll", By::Epoll)?,
+    ];
+    let title = format!("readiness_{n_ready}_of_{}", args.connections);
+    race(&title, args.rounds, 40_000, contenders)
+}
+
+/// A server that receives from those that are ready.
+struct Listener {
+    ring: Ring,
+    by: By,
+    poll: Poll,
+    streams: Vec<mio::net::TcpStream>,
+    in_ring: Vec<libc::epoll_event>,
+    events: Events,
+    ack: UnixStream,
+}
+
+impl Listener {
+    fn contender<'a>(
+        args: &'a Args,
+        n_ready: usize,
+        by: By,
+    ) -> io::Result<Box<dyn FnMut(usize) -> io::Result<Duration> + 'a>> {
+        let (clients, accepted) = connections(args.connections)?;
+        let (ack, acked) = UnixStream::pair()?;
+        let poll = Poll::new()?;
+        let mut streams = Vec::new();
+        for (i, stream) in accepted.into_iter().enumerate() {
+            stream.set_nonblocking(true)?;
+            let mut stream = mio::net::TcpStream::from_std(stream);
+            if by != By::Polls {
+                poll.registry()
+                    .register(&mut stream, Token(i), Interest::READABLE)?;
+            }
+            streams.push(stream);
+        }
+        let mut this = Listener {
+            ring: Ring::new()?,
+            by,
+            poll,
+            streams,
+            in_ring: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_AT_MOST],
+            events: Events::with_capacity(EVENTS_AT_MOST),
+            ack,
+        };
+        if by == By::Polls {
+            (0..args.connections).try_for_each(|i| this.arm_poll(i))?;
+        }
+        Ok(Box::new(move |ops| {
+            let sweeps = ops.div_ceil(n_ready);
+            thread::scope(|s| {
+                let client = s.spawn(|| send(&clients, n_ready, &acked, sweeps, args.bytes));
+                let before = thread_cpu_time();
+                for _ in 0..sweeps {
+                    this.sweep(n_ready * args.bytes)?;
+                }
+                let took = thread_cpu_time() - before;
+                client.join().expect("the client does not panic")?;
+                Ok(took)
+            })
+        }))
+    }
+
+    /// Receives so many bytes in all.
+    fn sweep(&mut self, mut n_left: usize) -> io::Result<()> {
+        while n_left > 0 {
+            n_left -= match self.by {
+                By::Polls => self.hear_polls()?,
+                By::EpollInRing => self.hear_epoll_in_ring()?,
+                By::Epoll => self.hear_epoll()?,
+            };
+        }
+        self.ack.write_all(b"!")
+    }
+
+    fn hear_polls(&mut self) -> io::Result<usize> {
+        let mut n = 0;
+        let mut completion = self.ring.next()?;
+        loop {
+            let i = completion.user_data() as usize;
+            result(&completion)?;
+            n += self.receive(i)?;
+            if !cqueue::more(completion.flags()) {
+                self.arm_poll(i)?;
+            }
+            match self.ring.0.completion().next() {
+                Some(next) => completion = next,
+                None => return Ok(n),
+            }
+        }
+    }
+
+    fn hear_epoll_in_ring(&mut self) -> io::Result<usize> {
+        let (fd, at) = (Fd(self.poll.as_raw_fd()), self.in_ring.as_mut_ptr());
+        let wait = opcode::EpollWait::new(fd, at.cast(), EVENTS_AT_MOST as u32);
+        // SAFETY: the memory is not touched until this has completed, and lives as long as the ring.
+        unsafe { self.ring.push(&wait.build()) }?;
+        let n_events = result(&self.ring.next()?)?;
+        let mut n = 0;
+        for at in 0..n_events {
+            n += self.receive(self.in_ring[at].u64 as usize)?;
+        }
+        Ok(n)
+    }
+
+    fn hear_epoll(&mut self) -> io::Result<usize> {
+        self.poll.poll(&mut self.events, None)?;
+        let mut n = 0;
+        for event in &self.events {
+            n += receive(&mut self.streams[event.token().0])?;
+        }
+        Ok(n)
+    }
+
+    fn arm_poll(&mut self, i: usize) -> io::Result<()> {
+        let fd = Fd(self.streams[i].as_raw_fd());
+        let events = (libc::POLLIN | libc::POLLRDHUP) as u32;
+        let poll = opcode::PollAdd::new(fd, events).multi(true).build();
+        // SAFETY: it points at nothing.
+        unsafe { self.ring.push(&poll.user_data(i as u64)) }
+    }
+
+    fn receive(&mut self, i: usize) -> io::Result<usize> {
+        receive(&mut self.streams[i])
+    }
+}
+
+/// What is there, which is less than there is room for.
+fn receive(stream: &mut mio::net::TcpStream) -> io::Result<usize> {
+    match stream.read(&mut [0; 4096]) {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        result => result,
+    }
 }

@@ -218,8 +218,10 @@ fn print(args: &Args, servers: &[Loaded]) {
         "{} connections, {} rounds of {} ms each; ratios to {} within a round, quartiles\n",
         args.connections, args.rounds, args.turn, args.contenders[0].name
     );
-    println!("| | ratio | CPU µs/request | least | requests/s | p50 µs | p99 µs |");
-    println!("|---|---|---|---|---|---|---|");
+    println!(
+        "| | ratio | CPU µs/request | least | requests/s | mean µs | p50 µs | p99 µs | longest µs |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     let base = &servers[0].costs_us;
     for (contender, server) in args.contenders.iter().zip(servers) {
         let ratios: Vec<_> = server
@@ -229,7 +231,7 @@ fn print(args: &Args, servers: &[Loaded]) {
             .map(|(a, b)| a / b)
             .collect();
         println!(
-            "| {} | {:.3} ({:.3}–{:.3}) | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} |",
+            "| {} | {:.3} ({:.3}–{:.3}) | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} |",
             contender.name,
             quantile(&ratios, 0.5),
             quantile(&ratios, 0.25),
@@ -237,8 +239,10 @@ fn print(args: &Args, servers: &[Loaded]) {
             quantile(&server.costs_us, 0.5),
             quantile(&server.costs_us, 0.0),
             quantile(&server.rates, 0.5),
+            server.latencies.mean_us(),
             server.latencies.quantile_us(0.5),
             server.latencies.quantile_us(0.99),
+            server.latencies.longest_us(),
         );
     }
 }

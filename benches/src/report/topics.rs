@@ -67,27 +67,22 @@ const fn micro(experiment: &'static str, label: &'static str, unit: &'static str
 }
 
 /// A server under load.
-const fn server(experiment: &'static str, label: &'static str) -> [Figure; 4] {
+const fn server(experiment: &'static str, label: &'static str) -> [Figure; 6] {
     [
         drawn(experiment, "cpu_us", label, "µs a request"),
         listed(experiment, "per_second", "– rate", "requests/s"),
+        listed(experiment, "mean_us", "– latency, mean", "µs"),
         listed(experiment, "p50_us", "– latency, p50", "µs"),
         listed(experiment, "p99_us", "– latency, p99", "µs"),
+        listed(experiment, "max_us", "– latency, longest", "µs"),
     ]
 }
 
 /// A server under load, in the table only.
-const fn listed_server(experiment: &'static str, label: &'static str) -> [Figure; 4] {
-    let [cpu, rate, p50, p99] = server(experiment, label);
-    [
-        Figure {
-            is_drawn: false,
-            ..cpu
-        },
-        rate,
-        p50,
-        p99,
-    ]
+const fn listed_server(experiment: &'static str, label: &'static str) -> [Figure; 6] {
+    let mut figures = server(experiment, label);
+    figures[0].is_drawn = false;
+    figures
 }
 
 /// How late something is: the median, which is drawn, and the tail.
@@ -470,7 +465,7 @@ mod tests {
     fn a_row_that_continues_another_is_named_after_it() {
         let servers = TOPICS.iter().find(|topic| topic.name == "servers").unwrap();
         assert_eq!(full_label(servers, 0), "echo, 1 connection: server CPU");
-        assert_eq!(full_label(servers, 3), "echo, 1 connection: latency, p99");
+        assert_eq!(full_label(servers, 4), "echo, 1 connection: latency, p99");
         let gaps = TOPICS.iter().find(|topic| topic.name == "gaps").unwrap();
         assert_eq!(
             full_label(gaps, 1),
