@@ -21,6 +21,7 @@ const BUILDER: &[&str] = &[
     "name_panics?",
     "nodes",
     "numa",
+    "page_out_after",
     "pin?",
     "processors",
     "require_io_uring?",
