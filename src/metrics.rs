@@ -614,7 +614,7 @@ pub struct RuntimeMetrics {
     pub threads_idle: usize,
     /// Goroutine stacks that exist, in use or free.
     pub stacks: usize,
-    /// Stacks that were given to swap, each time counted: [`page_out_after`](crate::Builder::page_out_after).
+    /// Stacks that the kernel was asked to swap, and did not refuse, each time counted: [`page_out_after`](crate::Builder::page_out_after).
     pub stacks_paged_out: u64,
     /// Times that the Ps were placed again because the CPUs that the process may use had changed:
     /// its affinity or cpuset was changed, or a CPU went offline or online.

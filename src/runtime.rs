@@ -320,15 +320,19 @@ impl Builder {
         self
     }
 
-    /// Gives the stacks of goroutines that have waited for `time`, or some seconds longer, to swap (default: never). For
+    /// Asks the kernel to swap the stacks of goroutines that have waited for longer than `time` (default: never). For
     /// programs with many goroutines that wait for minutes, on machines whose swap is compressed memory (zram, zswap): a
     /// stack of some hundred bytes that takes a page of 4 KiB takes about as many bytes there.
     ///
-    /// The kernel serves every access, so nothing else changes: the first accesses take longer when a goroutine
-    /// goes on, some µs for each page with zram, a read from disk where swap is a disk. Sysmon asks the kernel for
-    /// it (`MADV_PAGEOUT`), once in each wait, for half a millisecond in 20 ms. A dump that shows stacks brings them back.
-    /// Where there is no swap, or the cgroup may not use it (`memory.swap.max`), nothing happens:
-    /// `windlass-topology doctor` says which. [`RuntimeMetrics::stacks_paged_out`](crate::metrics::RuntimeMetrics::stacks_paged_out)
+    /// Sysmon asks for each stack once in a wait (`MADV_PAGEOUT`), some seconds after `time`, or minutes if a million
+    /// become cold at once: it works for half a millisecond in 20 ms. The content stays. The next access to a page
+    /// reads it back, in some µs from zram: when the goroutine goes on, and also when another one
+    /// wakes it or waits behind it, as the list of waiters leads through their stacks. A dump that shows stacks brings
+    /// them back until the next wait. With swap on a disk all of these wait for the disk, and so does sysmon: do not use it there.
+    /// Scopes and calls of [`offload`](crate::offload) that wait are left out, because others use their frames meanwhile.
+    ///
+    /// Without swap nothing happens; where the cgroup may not use it (`memory.swap.max`), the stacks stay in memory.
+    /// `windlass-topology doctor` says how it is. [`RuntimeMetrics::stacks_paged_out`](crate::metrics::RuntimeMetrics::stacks_paged_out)
     /// counts the stacks.
     ///
     /// [`Builder::build`] fails with [`InvalidInput`](io::ErrorKind::InvalidInput) if `time` is shorter than a second.

@@ -3,7 +3,7 @@
 //!
 //! There is one depot per NUMA node and slot size, shared by all runtimes of the process. So a
 //! `Task` or `JoinHandle` may outlive its runtime. A P has a small cache in front of the depot
-//! (`sched::types::p`). The chunks are also the registry of all goroutines: [`for_each`] walks
+//! (`sched::types::p`). The chunks are also the registry of all goroutines: [`all`] walks
 //! them, and so does a debugger, so spawning writes to no list.
 #![allow(unsafe_code)]
 
@@ -194,6 +194,16 @@ pub(crate) fn all() -> Slots {
 pub(crate) struct Slots {
     chunk: Option<&'static Chunk>,
     slot: usize,
+}
+
+impl Slots {
+    /// One that is over.
+    pub(crate) fn none() -> Slots {
+        Slots {
+            chunk: None,
+            slot: 0,
+        }
+    }
 }
 
 impl Iterator for Slots {

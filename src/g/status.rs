@@ -159,6 +159,8 @@ const NUMBER_MASK: u64 = (1 << 26) - 1;
 const SECONDS_SHIFT: u32 = 42;
 /// The unit of the seconds: 2^30 ns.
 const STEP_SHIFT: u32 = 30;
+/// The same in ns.
+pub(crate) const STEP_NS: u64 = 1 << STEP_SHIFT;
 
 /// One reading of a status word, without its flags: the layout is above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

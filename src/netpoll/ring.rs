@@ -418,7 +418,7 @@ impl Ring {
     /// have overflowed.
     #[inline(always)]
     pub(crate) fn wants_enter(&self) -> bool {
-        // SAFETY: as in `has_completions`.
+        // SAFETY: as in `has_unread`.
         let sq = unsafe { self.uring().submission_shared() };
         sq.taskrun() || sq.cq_overflow()
     }
@@ -487,8 +487,8 @@ impl Ring {
     }
 
     /// Enters the kernel: submits all queued entries and, with `min_complete`, waits for
-    /// completions until the deadline. Those that have ended are asked for only if there are some that the kernel
-    /// posts when it is asked.
+    /// completions until the deadline. Asks for completions only if it waits, or if the ring's flags show pending task
+    /// work or an overflow.
     fn enter(
         &self,
         counts: &Counts,

@@ -443,7 +443,8 @@ impl StackPool {
                 Err(_) => n_slots /= 2,
             }
         };
-        self.place(base, n_slots * slot_bytes);
+        // SAFETY: the range is the mapping made above.
+        unsafe { self.place(base, n_slots * slot_bytes) };
         inner.arenas.push(Arena {
             base: base.addr(),
             n_slots,
@@ -456,9 +457,13 @@ impl StackPool {
     }
 
     /// Binds a new mapping of stacks to the pool's node, and names it.
-    fn place(&self, base: *mut u8, bytes: usize) {
+    ///
+    /// # Safety
+    ///
+    /// The range is a mapping of [`mmap::reserve`].
+    unsafe fn place(&self, base: *mut u8, bytes: usize) {
         let name = match self.os_node {
-            // SAFETY: the range is a new mapping. A refusal costs locality only.
+            // SAFETY: by this function's contract. A refusal costs locality only.
             Some(node) => unsafe {
                 numa::prefer_node(base, bytes, node);
                 CString::new(format!("windlass stacks of node {node}"))
@@ -474,7 +479,8 @@ impl StackPool {
     fn map_own(&self, bytes: usize) -> io::Result<Stack> {
         let bytes = bytes.next_multiple_of(mmap::page_bytes());
         let base = mmap::reserve(bytes).map_err(|e| out_of_stacks(&e))?;
-        self.place(base, bytes);
+        // SAFETY: the range is the mapping made above.
+        unsafe { self.place(base, bytes) };
         let bottom = base.expose_provenance();
         // SAFETY: the page is the lowest of a fresh mapping.
         match unsafe { self.guard(base) } {

@@ -175,7 +175,7 @@ pub unsafe fn name(base: *mut u8, bytes: usize, name: &CStr) {
     unsafe {
         libc::prctl(
             libc::PR_SET_VMA,
-            libc::PR_SET_VMA_ANON_NAME,
+            libc::PR_SET_VMA_ANON_NAME as libc::c_ulong,
             base.expose_provenance(),
             bytes,
             name.as_ptr(),
@@ -183,20 +183,21 @@ pub unsafe fn name(base: *mut u8, bytes: usize, name: &CStr) {
     }
 }
 
-/// Asks the kernel to move the pages of a range out to swap. Nobody notices but by the time that the next access
-/// takes: the kernel serves all, also its own, and those of other threads meanwhile. Pages stay that cannot go, and so do all
-/// where there is no swap, and where no memory is mapped.
-pub fn page_out(range: Range<usize>) {
+/// Asks the kernel to move the pages of a range out to swap. The content stays. The next access to a page, by any thread or
+/// by the kernel, reads it back from swap. Pages that cannot be swapped, or any without swap, stay in memory. Returns whether
+/// the kernel accepted it: it does not for locked memory, and before Linux 5.4.
+pub fn page_out(range: Range<usize>) -> bool {
     let start = range.start.next_multiple_of(page_bytes());
     let bytes = range.end.saturating_sub(start);
     // SAFETY: the content of the range does not change, whatever is mapped there.
-    unsafe {
+    let r = unsafe {
         libc::madvise(
             std::ptr::with_exposed_provenance_mut(start),
             bytes,
             libc::MADV_PAGEOUT,
         )
     };
+    r == 0
 }
 
 /// Whether the system has swap.

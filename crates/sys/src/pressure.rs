@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The part of the time in which some task waited, as a divisor, from which on memory counts as short: 1 %.
+/// Memory counts as short if some task waited for 1/`SHORT_FROM` of the time.
 const SHORT_FROM: u64 = 100;
 
 /// The readings of a file of pressure, as `/proc/pressure/memory`.

@@ -5,7 +5,7 @@ use crate::g::header::GRef;
 use crate::g::snapshot::{Rest, StackCopy};
 #[cfg(feature = "sim")]
 use crate::g::status::GKind;
-use crate::g::status::Status;
+use crate::g::status::{Status, WaitId};
 use crate::loom::Ordering;
 #[cfg(feature = "sim")]
 use crate::sched::types::current;
@@ -34,19 +34,41 @@ pub(crate) fn read_rest(sched: &Sched, g: GRef, rest: &mut Rest) -> bool {
     while_at_rest(sched, g, |g| unsafe { rest.read(g) })
 }
 
+/// As [`read_rest`], if `g` is in that wait. The caller needs no reference: the number of the wait tells that it is the
+/// same goroutine.
+pub(crate) fn read_rest_of(sched: &Sched, g: GRef, wait: Option<WaitId>, rest: &mut Rest) -> bool {
+    let is_it = |now| Some(now) == wait;
+    // SAFETY: `while_at_rest` lets no thread resume it meanwhile.
+    while_in_wait(sched, g, is_it, |g| unsafe { rest.read(g) })
+}
+
 /// Calls `read` while no thread resumes `g`; `false` if that cannot be had, or `read` returns it.
+#[cfg_attr(
+    not(feature = "sim"),
+    allow(unused_mut, reason = "called in simulations only")
+)]
 fn while_at_rest(sched: &Sched, g: GRef, mut read: impl FnMut(GRef) -> bool) -> bool {
     #[cfg(feature = "sim")]
     if is_at_rest_here(sched, g) {
         // The caller is the M that ran it last, as there is only one.
         return read(g);
     }
+    while_in_wait(sched, g, |_| true, read)
+}
+
+/// As [`while_at_rest`], if `is_it` accepts the wait.
+fn while_in_wait(
+    sched: &Sched,
+    g: GRef,
+    is_it: impl Fn(WaitId) -> bool,
+    mut read: impl FnMut(GRef) -> bool,
+) -> bool {
     (0..TRIES).any(|_| {
         let ms = sched.ms.lock();
         let Some(wait) = Status::wait_of(g.status.load()) else {
             return false;
         };
-        if !g.status.hold(wait) {
+        if !is_it(wait) || !g.status.hold(wait) {
             return false;
         }
         let committing = ms

@@ -3,19 +3,27 @@
 //!
 //! Sysmon walks over all goroutines, a part in each round, and asks the kernel to page out the stacks of those
 //! that have waited for so long. It is asked once in each wait: a pass leaves out the waits that were long enough at the
-//! pass before. A goroutine notices only that its first accesses take longer when it goes on.
+//! pass before. The next accesses take longer: those of the goroutine when it goes on, and those of its waker, whose
+//! lists lead through the frames of waiters.
 
-use super::freeze_stack::read_rest;
+use std::ops::Range;
+
+use super::freeze_stack::read_rest_of;
 use super::scavenge::{AT_ONCE, PAUSE_NS, ROUND_NS};
 use crate::g::header::GRef;
 use crate::g::slab::{self, Slots};
 use crate::g::snapshot::Rest;
-use crate::g::status::{GKind, Snapshot};
+use crate::g::status::{GKind, Reason, STEP_NS, Snapshot, Status};
 use crate::loom::Ordering;
 use crate::sched::types::caches::AGE_NS;
 use crate::sched::types::state::Sched;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::mmap;
+
+/// What the kernel is asked for between two readings of the clock.
+const PIECE_BYTES: usize = 64 * 1024;
+/// A status word tells ages up to so much: later it begins anew.
+const OLDEST_NS: u64 = 1 << 51;
 
 /// A walk over all goroutines.
 #[derive(Debug)]
@@ -24,8 +32,10 @@ struct Pass {
     began_ns: u64,
     /// When the pass before it began; 0 for the first.
     last_ns: u64,
-    /// Some wait has yet to become long enough.
-    leaves_some: bool,
+    /// After what time the next wait is long enough, as far as is known; [`NEVER`] if none will be.
+    ripe_in_ns: u64,
+    /// The part of a stack that is yet to be paged out.
+    left: Range<usize>,
 }
 
 /// Sysmon's state for this.
@@ -38,20 +48,31 @@ pub(crate) struct PageOut {
     pass: Option<Pass>,
     /// When the last pass began.
     last_ns: u64,
-    /// The last pass left nothing to do, and all has been idle since it ended.
+    /// The last pass found no wait that will be long enough.
     is_done: bool,
+    /// Not all was idle since that pass began: other waits may have begun.
+    is_busy: bool,
     rest: Rest,
 }
 
 impl PageOut {
     pub(crate) fn new(sched: &Sched) -> PageOut {
         let after = sched.config.page_out_after;
+        PageOut::after(after.map_or(NEVER, |d| u64::try_from(d.as_nanos()).unwrap_or(NEVER)))
+    }
+
+    fn after(ns: u64) -> PageOut {
         PageOut {
-            after_ns: after.map_or(NEVER, |d| u64::try_from(d.as_nanos()).unwrap_or(NEVER)),
+            // An age of some steps means more than one step less.
+            after_ns: match ns {
+                0..OLDEST_NS => ns + STEP_NS,
+                _ => NEVER,
+            },
             next_ns: 0,
             pass: None,
             last_ns: 0,
             is_done: false,
+            is_busy: true,
             rest: Rest::new(),
         }
     }
@@ -68,65 +89,104 @@ impl PageOut {
     fn round(&mut self, sched: &Sched, now_ns: u64) {
         let mut pass = match self.pass.take() {
             Some(pass) => pass,
-            None if !mmap::has_swap() => return self.end(now_ns, true),
-            None => Pass {
-                slots: slab::all(),
-                began_ns: now_ns,
-                last_ns: std::mem::replace(&mut self.last_ns, now_ns),
-                leaves_some: false,
-            },
+            None => self.begin(now_ns),
         };
-        let until_ns = now_ns + ROUND_NS;
+        // Other duties of this round have taken their time.
+        let until_ns = clock::now_ns() + ROUND_NS;
         let mut n_seen = 0;
-        while let Some(g) = pass.slots.next() {
-            let is_asked = self.look(sched, &mut pass, g);
-            n_seen += 1;
-            if (is_asked || n_seen % AT_ONCE == 0) && clock::now_ns() >= until_ns {
+        loop {
+            if !pass.left.is_empty() {
+                page_out_piece(sched, &mut pass.left);
+            } else if let Some(g) = pass.slots.next() {
+                self.look(sched, &mut pass, g);
+                n_seen += 1;
+                if n_seen % AT_ONCE != 0 {
+                    continue;
+                }
+            } else {
+                break;
+            }
+            if clock::now_ns() >= until_ns {
                 self.next_ns = now_ns + PAUSE_NS;
                 self.pass = Some(pass);
                 return;
             }
         }
-        self.end(now_ns, !pass.leaves_some);
+        self.end(now_ns, pass.ripe_in_ns);
     }
 
-    fn end(&mut self, now_ns: u64, is_done: bool) {
-        self.is_done = is_done;
-        self.next_ns = now_ns + AGE_NS.min(self.after_ns);
+    /// A pass; one that ends at once where there is no swap.
+    fn begin(&mut self, now_ns: u64) -> Pass {
+        let (has_swap, was_busy) = (mmap::has_swap(), std::mem::take(&mut self.is_busy));
+        Pass {
+            slots: if has_swap { slab::all() } else { Slots::none() },
+            began_ns: now_ns,
+            last_ns: std::mem::replace(&mut self.last_ns, now_ns),
+            ripe_in_ns: match has_swap && was_busy {
+                true => self.after_ns,
+                false => NEVER,
+            },
+            left: 0..0,
+        }
     }
 
-    /// Pages the stack of `g` out, if it has waited for long enough only since the last pass. `true` if it did.
-    fn look(&mut self, sched: &Sched, pass: &mut Pass, g: GRef) -> bool {
+    fn end(&mut self, now_ns: u64, ripe_in_ns: u64) {
+        self.is_done = ripe_in_ns == NEVER;
+        let pause_ns = AGE_NS.min(self.after_ns);
+        self.next_ns = now_ns
+            + if self.is_done {
+                pause_ns
+            } else {
+                ripe_in_ns.max(pause_ns)
+            };
+    }
+
+    /// Notes the stack of `g` for [`Pass::left`], if it has waited for long enough only since the last pass.
+    fn look(&mut self, sched: &Sched, pass: &mut Pass, g: GRef) {
         let status = g.status.load();
-        if status.kind() != GKind::Waiting
-            || !std::ptr::eq(g.sched(), std::ptr::from_ref(sched).cast())
-        {
-            return false;
+        let is_cold = status.kind() == GKind::Waiting
+            // Others use the frames of the goroutine meanwhile.
+            && !matches!(status.reason(), Reason::Scope | Reason::Offload)
+            && std::ptr::eq(g.sched(), std::ptr::from_ref(sched).cast())
+            && !g.is_off_stack();
+        if !is_cold {
+            return;
         }
         match turn(status, pass.began_ns, pass.last_ns, self.after_ns) {
-            Turn::Later => pass.leaves_some = true,
-            Turn::Now if read_rest(sched, g, &mut self.rest) => {
-                // The goroutine may run again by now, or another one on this stack.
-                mmap::page_out(self.rest.span.clone());
-                sched.n_paged_out.fetch_add(1, Ordering::Relaxed);
-                return true;
+            Turn::Later => {
+                let ripe_in_ns = self.after_ns - status.waited_ns(pass.began_ns);
+                pass.ripe_in_ns = pass.ripe_in_ns.min(ripe_in_ns);
+            }
+            // The goroutine may run again by the time that its stack is paged out, or another one on that stack.
+            Turn::Now if read_rest_of(sched, g, Status::wait_of(status), &mut self.rest) => {
+                pass.left = self.rest.span.clone();
             }
             Turn::Now | Turn::Earlier => {}
         }
-        false
     }
 
-    /// Not all is idle: others may wait from now on.
+    /// Not all is idle: other waits may begin from now on.
     pub(crate) fn note_busy(&mut self) {
-        self.is_done = false;
+        self.is_busy = true;
     }
 
     /// How long sysmon may sleep while every P is idle.
     pub(crate) fn longest_sleep_ns(&self, now_ns: u64) -> u64 {
-        match self.after_ns == NEVER || self.is_done && self.pass.is_none() {
+        let is_done = self.is_done && !self.is_busy && self.pass.is_none();
+        match self.after_ns == NEVER || is_done {
             true => NEVER,
             false => self.next_ns.saturating_sub(now_ns),
         }
+    }
+}
+
+/// Pages the first part of a stack out. After the last one the stack counts, if the kernel did not refuse it.
+fn page_out_piece(sched: &Sched, left: &mut Range<usize>) {
+    let end = left.end.min(left.start + PIECE_BYTES);
+    let is_done = mmap::page_out(left.start..end);
+    left.start = end;
+    if is_done && left.start == left.end {
+        sched.n_paged_out.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -185,23 +245,40 @@ mod tests {
         assert_eq!(turns.iter().position(|&t| t == Turn::Now), Some(5));
     }
 
-    /// All may wait by then for the first time, also without a wake of sysmon.
     #[test]
-    fn after_a_busy_time_there_is_another_pass() {
-        let mut page_out = PageOut {
-            after_ns: 2 * S,
-            next_ns: 0,
-            pass: None,
-            last_ns: 0,
-            is_done: false,
-            rest: Rest::new(),
-        };
-        page_out.end(0, true);
-        assert_eq!(page_out.longest_sleep_ns(0), NEVER);
+    fn a_wait_that_is_about_to_be_long_enough_is_not() {
+        let page_out = PageOut::after(1_000_000_000);
+        let status = Status::running();
+        status.set_waiting(Reason::Park, 100 * S - 1);
+        let turn_at = |ns| turn(status.load(), ns, 0, page_out.after_ns);
+        assert_eq!(turn_at(100 * S), Turn::Later);
+        assert_eq!(turn_at(101 * S - 1), Turn::Later);
+        assert_eq!(turn_at(101 * S), Turn::Now);
+    }
+
+    #[test]
+    fn while_all_is_idle_there_is_no_pass_but_one_after_it_was_not() {
+        let mut page_out = PageOut::after(2 * S);
+        let after_ns = 3 * S;
+        assert_eq!(page_out.longest_sleep_ns(0), 0);
+        // Goroutines ran before the first pass: those that it did not see waiting may wait from then on.
+        page_out.is_busy = false;
+        page_out.end(0, after_ns);
+        assert_eq!(page_out.longest_sleep_ns(S), 2 * S);
+        page_out.end(after_ns, NEVER);
+        assert_eq!(page_out.longest_sleep_ns(after_ns), NEVER);
+        // Also if that was during the pass.
         page_out.note_busy();
-        assert_eq!(page_out.longest_sleep_ns(S), S);
-        page_out.end(2 * S, false);
-        assert_eq!(page_out.longest_sleep_ns(2 * S), 2 * S);
+        page_out.end(2 * after_ns, NEVER);
+        assert_eq!(page_out.longest_sleep_ns(2 * after_ns), after_ns);
+    }
+
+    #[test]
+    fn ages_that_a_status_word_does_not_tell_are_never_reached() {
+        for ns in [OLDEST_NS, NEVER] {
+            assert_eq!(PageOut::after(ns).longest_sleep_ns(0), NEVER);
+        }
+        assert_ne!(PageOut::after(OLDEST_NS - 1).longest_sleep_ns(0), NEVER);
     }
 
     #[test]

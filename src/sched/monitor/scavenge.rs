@@ -7,7 +7,7 @@
 //! the caches of Ps (64 of each size) come to the pool once a P has slept for an age: its M returns them, for
 //! which sysmon wakes it.
 //!
-//! Where the kernel reports that tasks wait for memory ([`Pressure`]), an age lasts a second.
+//! Where the kernel reports that tasks wait for memory ([`Pressure`]), an age of the pools lasts a second.
 //!
 //! The bound is a time and no number of stacks, because the cost of a stack differs by a factor of
 //! ten: adjacent stacks share a system call, and each call interrupts all CPUs of the process, which
@@ -84,9 +84,11 @@ impl Scavenger {
         if now_ns < self.asked_ns + PRESSURE_EVERY_NS {
             return false;
         }
-        self.asked_ns = now_ns;
+        // The kernel's sum since a time when nothing was to be returned says nothing of now.
+        let is_fresh =
+            now_ns <= std::mem::replace(&mut self.asked_ns, now_ns) + 2 * PRESSURE_EVERY_NS;
         let open = || Pressure::open(windlass_topology::memory_pressure_file().as_deref());
-        self.pressure.get_or_insert_with(open).is_high(now_ns)
+        self.pressure.get_or_insert_with(open).is_high(now_ns) && is_fresh
     }
 
     /// How long sysmon may sleep while every P is idle: [`NEVER`] once all pages are returned.
