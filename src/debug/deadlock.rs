@@ -165,7 +165,7 @@ fn all_parked(sched: &Sched) -> bool {
     let mut n = 0;
     let mut parked = true;
     slab::all().for_each(|g| {
-        if !std::ptr::eq(g.sched(), std::ptr::from_ref(sched).cast()) {
+        if !sched.owns(g) {
             return;
         }
         let status = g.status.load();

@@ -213,10 +213,8 @@ pub(crate) fn for_each(sched: &Sched, mut f: impl FnMut(Goroutine, &TaskRef)) {
 
 /// Takes a reference to the goroutine in a slot, and reads its status, if it is one of `sched`.
 fn claim(sched: &Sched, g: GRef) -> Option<(TaskRef, Snapshot)> {
-    let mine = |status: Snapshot| {
-        !matches!(status.kind(), GKind::Free | GKind::Dead)
-            && std::ptr::eq(g.sched(), std::ptr::from_ref(sched).cast())
-    };
+    let mine =
+        |status: Snapshot| !matches!(status.kind(), GKind::Free | GKind::Dead) && sched.owns(g);
     if !mine(g.status.load()) || !g.try_retain() {
         return None;
     }

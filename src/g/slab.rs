@@ -184,26 +184,18 @@ pub(crate) fn sample_pages(id: DepotId, n: usize, mut f: impl FnMut(usize)) {
 
 /// Every slot that was ever cut, including free ones; those of chunks that are added meanwhile are not among them.
 pub(crate) fn all() -> Slots {
-    // SAFETY: as in `chunks`.
-    let chunk = unsafe { REGISTRY.chunks.load(Ordering::Acquire).as_ref() };
-    Slots { chunk, slot: 0 }
+    let newest = chunks().next();
+    Slots {
+        chunk: newest.map(|(chunk, _)| chunk),
+        slot: 0,
+    }
 }
 
-/// A walk over the slots: see [`all`].
-#[derive(Debug)]
+/// A walk over the slots: see [`all`]. The default is over.
+#[derive(Debug, Default)]
 pub(crate) struct Slots {
     chunk: Option<&'static Chunk>,
     slot: usize,
-}
-
-impl Slots {
-    /// One that is over.
-    pub(crate) fn none() -> Slots {
-        Slots {
-            chunk: None,
-            slot: 0,
-        }
-    }
 }
 
 impl Iterator for Slots {

@@ -35,8 +35,6 @@ unsafe fn owner_for(g: GRef) -> u64 {
 /// The part of a parked goroutine's stack that is in use, and the handles for which it waits.
 #[derive(Debug)]
 pub(crate) struct Rest {
-    /// All of the stack but for its guard.
-    pub(crate) span: Range<usize>,
     pub(crate) stack: Range<usize>,
     /// The list of its wait: see `sync::tag`. Empty without the feature `leaks`.
     pub(crate) wanted: Vec<usize>,
@@ -48,7 +46,6 @@ impl Rest {
     /// One with room for most lists: reading allocates nothing.
     pub(crate) fn new() -> Rest {
         Rest {
-            span: 0..0,
             stack: 0..0,
             wanted: Vec::with_capacity(MAX_WANTED),
             n_polling: 0,
@@ -70,7 +67,6 @@ impl Rest {
             return false;
         };
         self.stack = sp..span.end;
-        self.span = span;
         self.wanted.clear();
         self.n_polling = 0;
         if waits_in_code(g.status.load().reason()) {

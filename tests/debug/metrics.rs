@@ -304,14 +304,6 @@ fn the_pages_of_long_free_stacks_are_returned() {
     });
 }
 
-/// What a line of this process's status says, in bytes.
-fn status_bytes(file: &str, name: &str) -> usize {
-    let text = std::fs::read_to_string(file).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let kib = line.unwrap().trim().trim_end_matches(" kB");
-    kib.parse::<usize>().unwrap() << 10
-}
-
 /// Whether there is swap or not, goroutines find their stacks as they left them. In a process of its own, because it
 /// looks at the memory of the process.
 #[test]
@@ -333,7 +325,7 @@ fn stacks_of_goroutines_that_wait_for_long_go_to_swap() {
         let file = format!("/sys/fs/cgroup{}/memory.swap.max", group.unwrap_or("/"));
         std::fs::read_to_string(file).is_ok_and(|most| most.trim() == "0")
     };
-    let has_swap = status_bytes("/proc/meminfo", "SwapTotal:") > 0 && !may_not_swap();
+    let has_swap = util::bytes_in("/proc/meminfo", "SwapTotal:") > 0 && !may_not_swap();
     let (release, wait) = windlass::channel::bounded::<()>(0);
     rt.run(|| {
         let waits = |i: usize| {
@@ -349,12 +341,9 @@ fn stacks_of_goroutines_that_wait_for_long_go_to_swap() {
         while has_swap && rt.metrics().stacks_paged_out < N as u64 {
             sleep(second / 10);
         }
-        let (swapped, n) = (
-            status_bytes("/proc/self/status", "VmSwap:"),
-            rt.metrics().stacks_paged_out,
-        );
+        let (swapped, n) = (util::status_bytes("VmSwap:"), rt.metrics().stacks_paged_out);
         match has_swap {
-            true => assert!(swapped >= N * 2048, "{swapped} bytes of {n} stacks"),
+            true => assert!(swapped >= N as u64 * 2048, "{swapped} bytes of {n} stacks"),
             false => assert_eq!(swapped, 0, "{n} stacks"),
         }
         drop(release);

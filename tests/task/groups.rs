@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::util::{
-    Census, child_case, child_passes, hang_guard, own_cpu, pair, panic_text, run, runtime,
-    wait_until,
+    Census, child_case, child_passes, hang_guard, own_cpu, pair, panic_text, resident_bytes, run,
+    runtime, wait_until,
 };
 use windlass::channel::{Receiver, Sender, bounded, unbounded};
 use windlass::context::{self, Context, Error, after_func};
@@ -529,11 +529,6 @@ fn a_set_cancels_all_or_one() {
 /// process of its own, because others use memory.
 #[test]
 fn a_refused_goroutine_leaves_nothing_in_its_set() {
-    fn resident_bytes() -> u64 {
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages = statm.split(' ').nth(1).unwrap();
-        pages.parse::<u64>().unwrap() * 4096
-    }
     if child_case().is_none() {
         child_passes("a_refused_goroutine_leaves_nothing_in_its_set", "memory");
         return;

@@ -583,9 +583,14 @@ pub(crate) fn has_rings() -> bool {
 }
 
 /// A line of `/proc/self/status` that is in kB, in bytes.
-fn status_bytes(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix(field));
+pub(crate) fn status_bytes(field: &str) -> u64 {
+    bytes_in("/proc/self/status", field)
+}
+
+/// A line of a file of `/proc` that is in kB, in bytes.
+pub(crate) fn bytes_in(file: &str, field: &str) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap();
+    let line = text.lines().find_map(|l| l.strip_prefix(field));
     let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).unwrap();
     kib.parse::<u64>().unwrap() << 10
 }

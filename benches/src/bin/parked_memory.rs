@@ -88,19 +88,19 @@ fn main() -> io::Result<()> {
         _ => (workers, 100_000),
     };
     let tasks = tasks.unwrap_or(default_tasks);
-    match runtime {
-        Name::Windlass if matches!(state, State::Cold) => {
+    match (runtime, state) {
+        (Name::Windlass, State::Cold) => {
             runtimes::windlass_cold(workers, stack_kib << 10, COLD_AFTER)
                 .run(move || windlass(state, tasks))
         }
-        other if matches!(state, State::Cold) => other.has_no_twin(),
-        Name::Windlass => runtimes::windlass(workers).run(move || windlass(state, tasks)),
-        Name::Tokio => runtimes::tokio(workers).run(tokio(state, tasks)),
-        Name::May => {
+        (other, State::Cold) => other.has_no_twin(),
+        (Name::Windlass, _) => runtimes::windlass(workers).run(move || windlass(state, tasks)),
+        (Name::Tokio, _) => runtimes::tokio(workers).run(tokio(state, tasks)),
+        (Name::May, _) => {
             let tasks = tasks.min(runtimes::may_coroutines());
             runtimes::may(workers).run(move || may(state, tasks))
         }
-        other => other.has_no_twin(),
+        (other, _) => other.has_no_twin(),
     }
 }
 

@@ -760,7 +760,7 @@ impl Listener {
     }
 }
 
-/// What is there, which is less than there is room for.
+/// Receives without waiting; 0 if nothing is there. Messages are shorter than the buffer, so one call takes all.
 fn receive(stream: &mut mio::net::TcpStream) -> io::Result<usize> {
     match stream.read(&mut [0; 4096]) {
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),

@@ -164,23 +164,24 @@ pub unsafe fn return_pages(base: *mut u8, bytes: usize) {
     unsafe { libc::madvise(base.cast(), bytes, libc::MADV_DONTNEED) };
 }
 
-/// Gives a mapping a name, which /proc/PID/maps and smaps show. Where the kernel has no names (before Linux 5.17, or
-/// built without them), this has no effect.
+/// Gives a mapping a name, which /proc/PID/maps and smaps show. `false` where the kernel has no names (before Linux
+/// 5.17, or built without them).
 ///
 /// # Safety
 ///
 /// The range is mapped by [`reserve`].
-pub unsafe fn name(base: *mut u8, bytes: usize, name: &CStr) {
+pub unsafe fn name(base: *mut u8, bytes: usize, name: &CStr) -> bool {
     // SAFETY: by this function's contract; the kernel copies the name.
-    unsafe {
+    let r = unsafe {
         libc::prctl(
             libc::PR_SET_VMA,
             libc::PR_SET_VMA_ANON_NAME as libc::c_ulong,
             base.expose_provenance(),
             bytes,
             name.as_ptr(),
-        );
-    }
+        )
+    };
+    r == 0
 }
 
 /// Asks the kernel to move the pages of a range out to swap. The content stays. The next access to a page, by any thread or
@@ -189,7 +190,7 @@ pub unsafe fn name(base: *mut u8, bytes: usize, name: &CStr) {
 pub fn page_out(range: Range<usize>) -> bool {
     let start = range.start.next_multiple_of(page_bytes());
     let bytes = range.end.saturating_sub(start);
-    // SAFETY: the content of the range does not change, whatever is mapped there.
+    // SAFETY: this call changes no content. It accepts any range: memory that others use, and memory that is not mapped.
     let r = unsafe {
         libc::madvise(
             std::ptr::with_exposed_provenance_mut(start),
@@ -243,22 +244,8 @@ mod tests {
     fn a_name_is_shown_where_the_kernel_has_names() {
         let bytes = 4 * page_bytes();
         let base = reserve(bytes).unwrap();
-        let named = |name: &CStr| {
-            // SAFETY: the range is the mapping made above, and the kernel copies the name.
-            let r = unsafe {
-                libc::prctl(
-                    libc::PR_SET_VMA,
-                    libc::PR_SET_VMA_ANON_NAME,
-                    base.addr(),
-                    bytes,
-                    name.as_ptr(),
-                )
-            };
-            r == 0
-        };
-        let has_names = named(c"another");
         // SAFETY: the range is the mapping made above.
-        unsafe { name(base, bytes, c"windlass test") };
+        let has_names = unsafe { name(base, bytes, c"windlass test") };
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         assert_eq!(maps.contains("[anon:windlass test]"), has_names);
         // SAFETY: the mapping is this test's own and not used any more.

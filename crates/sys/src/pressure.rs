@@ -11,25 +11,35 @@ const SHORT_FROM: u64 = 100;
 #[derive(Debug)]
 pub struct Pressure {
     file: Option<File>,
+    /// The least time between two readings.
+    every_ns: u64,
     /// When it was read last, and the µs of waiting then.
     last: Option<(u64, u64)>,
 }
 
 impl Pressure {
-    /// Opens a file of pressure. One that cannot be read says that memory is not short.
-    pub fn open(path: Option<&Path>) -> Pressure {
+    /// Opens a file of pressure, to be read once in `every_ns` at most. One that cannot be read says that memory is not
+    /// short.
+    pub fn open(path: Option<&Path>, every_ns: u64) -> Pressure {
         Pressure {
             file: path.and_then(|path| File::open(path).ok()),
+            every_ns,
             last: None,
         }
     }
 
-    /// Whether some task waited for memory in a hundredth of the time since the last call. The first call says no.
+    /// Reads the file, if it is time to. Whether some task waited for memory in a hundredth of the time since the last reading. If that is
+    /// long ago, the sum says nothing of now.
     pub fn is_high(&mut self, now_ns: u64) -> bool {
+        let since_ns = self.last.map(|(at_ns, _)| now_ns.saturating_sub(at_ns));
+        if since_ns.is_some_and(|since_ns| since_ns < self.every_ns) {
+            return false;
+        }
         let Some(total_us) = self.read() else {
             return false;
         };
         let last = self.last.replace((now_ns, total_us));
+        let last = last.filter(|_| since_ns.is_some_and(|ns| ns <= 2 * self.every_ns));
         last.is_some_and(|last| is_short(last, (now_ns, total_us)))
     }
 
@@ -76,9 +86,9 @@ mod tests {
 
     #[test]
     fn without_a_file_memory_is_not_short() {
-        let mut none = Pressure::open(None);
+        let mut none = Pressure::open(None, 0);
         assert!(!none.is_high(0) && !none.is_high(1_000_000_000));
         let missing = Path::new("/proc/no/such/file");
-        assert!(!Pressure::open(Some(missing)).is_high(1));
+        assert!(!Pressure::open(Some(missing), 0).is_high(1));
     }
 }

@@ -1,6 +1,8 @@
 //! Keeping a parked goroutine from running while its stack is copied.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
+
 use crate::g::header::GRef;
 use crate::g::snapshot::{Rest, StackCopy};
 #[cfg(feature = "sim")]
@@ -34,49 +36,41 @@ pub(crate) fn read_rest(sched: &Sched, g: GRef, rest: &mut Rest) -> bool {
     while_at_rest(sched, g, |g| unsafe { rest.read(g) })
 }
 
-/// As [`read_rest`], if `g` is in that wait. The caller needs no reference: the number of the wait tells that it is the
-/// same goroutine.
-pub(crate) fn read_rest_of(sched: &Sched, g: GRef, wait: Option<WaitId>, rest: &mut Rest) -> bool {
-    let is_it = |now| Some(now) == wait;
-    // SAFETY: `while_at_rest` lets no thread resume it meanwhile.
-    while_in_wait(sched, g, is_it, |g| unsafe { rest.read(g) })
+/// The address range of the stack of `g` without the guard, if it is parked in `wait`. The caller needs no reference: the
+/// number of the wait tells that it is the same goroutine.
+pub(crate) fn span_in_wait(sched: &Sched, g: GRef, wait: WaitId) -> Option<Range<usize>> {
+    while_in_wait(sched, g, |now| now == wait, GRef::stack_span)
 }
 
 /// Calls `read` while no thread resumes `g`; `false` if that cannot be had, or `read` returns it.
-#[cfg_attr(
-    not(feature = "sim"),
-    allow(unused_mut, reason = "called in simulations only")
-)]
 fn while_at_rest(sched: &Sched, g: GRef, mut read: impl FnMut(GRef) -> bool) -> bool {
     #[cfg(feature = "sim")]
     if is_at_rest_here(sched, g) {
         // The caller is the M that ran it last, as there is only one.
         return read(g);
     }
-    while_in_wait(sched, g, |_| true, read)
+    while_in_wait(sched, g, |_| true, |g| read(g).then_some(())).is_some()
 }
 
-/// As [`while_at_rest`], if `is_it` accepts the wait.
-fn while_in_wait(
+/// Calls `read` while no thread resumes `g`, if `is_it` accepts its wait.
+fn while_in_wait<T>(
     sched: &Sched,
     g: GRef,
     is_it: impl Fn(WaitId) -> bool,
-    mut read: impl FnMut(GRef) -> bool,
-) -> bool {
-    (0..TRIES).any(|_| {
+    mut read: impl FnMut(GRef) -> Option<T>,
+) -> Option<T> {
+    (0..TRIES).find_map(|_| {
         let ms = sched.ms.lock();
-        let Some(wait) = Status::wait_of(g.status.load()) else {
-            return false;
-        };
-        if !is_it(wait) || !g.status.hold(wait) {
-            return false;
+        let wait = Status::wait_of(g.status.load()).filter(|&wait| is_it(wait))?;
+        if !g.status.hold(wait) {
+            return None;
         }
         let committing = ms
             .all
             .iter()
             .any(|m| m.committing.load(Ordering::Acquire) == g.as_ptr());
         // The wait is held, and no M commits it.
-        let taken = !committing && read(g);
+        let taken = if committing { None } else { read(g) };
         g.status.let_go(wait);
         taken
     })

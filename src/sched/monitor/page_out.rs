@@ -8,11 +8,10 @@
 
 use std::ops::Range;
 
-use super::freeze_stack::read_rest_of;
+use super::freeze_stack::span_in_wait;
 use super::scavenge::{AT_ONCE, PAUSE_NS, ROUND_NS};
 use crate::g::header::GRef;
 use crate::g::slab::{self, Slots};
-use crate::g::snapshot::Rest;
 use crate::g::status::{GKind, Reason, STEP_NS, Snapshot, Status};
 use crate::loom::Ordering;
 use crate::sched::types::caches::AGE_NS;
@@ -52,7 +51,6 @@ pub(crate) struct PageOut {
     is_done: bool,
     /// Not all was idle since that pass began: other waits may have begun.
     is_busy: bool,
-    rest: Rest,
 }
 
 impl PageOut {
@@ -73,7 +71,6 @@ impl PageOut {
             last_ns: 0,
             is_done: false,
             is_busy: true,
-            rest: Rest::new(),
         }
     }
 
@@ -119,7 +116,10 @@ impl PageOut {
     fn begin(&mut self, now_ns: u64) -> Pass {
         let (has_swap, was_busy) = (mmap::has_swap(), std::mem::take(&mut self.is_busy));
         Pass {
-            slots: if has_swap { slab::all() } else { Slots::none() },
+            slots: match has_swap {
+                true => slab::all(),
+                false => Slots::default(),
+            },
             began_ns: now_ns,
             last_ns: std::mem::replace(&mut self.last_ns, now_ns),
             ripe_in_ns: match has_swap && was_busy {
@@ -132,22 +132,20 @@ impl PageOut {
 
     fn end(&mut self, now_ns: u64, ripe_in_ns: u64) {
         self.is_done = ripe_in_ns == NEVER;
-        let pause_ns = AGE_NS.min(self.after_ns);
-        self.next_ns = now_ns
-            + if self.is_done {
-                pause_ns
-            } else {
-                ripe_in_ns.max(pause_ns)
-            };
+        let pause_ns = match self.is_done {
+            true => 0,
+            false => ripe_in_ns,
+        };
+        self.next_ns = now_ns + pause_ns.max(AGE_NS.min(self.after_ns));
     }
 
     /// Notes the stack of `g` for [`Pass::left`], if it has waited for long enough only since the last pass.
-    fn look(&mut self, sched: &Sched, pass: &mut Pass, g: GRef) {
+    fn look(&self, sched: &Sched, pass: &mut Pass, g: GRef) {
         let status = g.status.load();
         let is_cold = status.kind() == GKind::Waiting
             // Others use the frames of the goroutine meanwhile.
             && !matches!(status.reason(), Reason::Scope | Reason::Offload)
-            && std::ptr::eq(g.sched(), std::ptr::from_ref(sched).cast())
+            && sched.owns(g)
             && !g.is_off_stack();
         if !is_cold {
             return;
@@ -158,10 +156,12 @@ impl PageOut {
                 pass.ripe_in_ns = pass.ripe_in_ns.min(ripe_in_ns);
             }
             // The goroutine may run again by the time that its stack is paged out, or another one on that stack.
-            Turn::Now if read_rest_of(sched, g, Status::wait_of(status), &mut self.rest) => {
-                pass.left = self.rest.span.clone();
+            Turn::Now => {
+                let wait = Status::wait_of(status);
+                let span = wait.and_then(|wait| span_in_wait(sched, g, wait));
+                pass.left = span.unwrap_or_default();
             }
-            Turn::Now | Turn::Earlier => {}
+            Turn::Earlier => {}
         }
     }
 

@@ -35,7 +35,6 @@ const PRESSURE_EVERY_NS: u64 = AGE_NS / 5;
 pub(crate) struct Scavenger {
     /// Opened when there are pages to return.
     pressure: Option<Pressure>,
-    asked_ns: u64,
     age_end_ns: u64,
     /// When the next round is due: at the end of the age, or before.
     next_ns: u64,
@@ -81,14 +80,11 @@ impl Scavenger {
     }
 
     fn is_memory_short(&mut self, now_ns: u64) -> bool {
-        if now_ns < self.asked_ns + PRESSURE_EVERY_NS {
-            return false;
-        }
-        // The kernel's sum since a time when nothing was to be returned says nothing of now.
-        let is_fresh =
-            now_ns <= std::mem::replace(&mut self.asked_ns, now_ns) + 2 * PRESSURE_EVERY_NS;
-        let open = || Pressure::open(windlass_topology::memory_pressure_file().as_deref());
-        self.pressure.get_or_insert_with(open).is_high(now_ns) && is_fresh
+        let open = || {
+            let path = windlass_topology::memory_pressure_file();
+            Pressure::open(path.as_deref(), PRESSURE_EVERY_NS)
+        };
+        self.pressure.get_or_insert_with(open).is_high(now_ns)
     }
 
     /// How long sysmon may sleep while every P is idle: [`NEVER`] once all pages are returned.

@@ -22,9 +22,9 @@
 //! begins at a P with work while sysmon naps for longer wakes it: if the section is still there, so that it may last,
 //! the next round comes 20 µs later. Between two rounds it looks for work that is due, when [`super::due_work`] says.
 //! While every P is idle, it sleeps without limit. So an idle runtime makes no system call once the pages of its free
-//! stacks are returned and stacks that wait for long are paged out, unless periodic status lines or deadlock detection were requested (`debug_hooks`). A P without
-//! work in a blocking section is retaken so that it becomes idle: then sysmon may sleep, and a goroutine that becomes
-//! runnable wakes the P.
+//! stacks are returned and those of stacks that wait for long are paged out, unless periodic status lines or deadlock
+//! detection were requested (`debug_hooks`). A P without work in a blocking section is retaken so that it becomes idle: then
+//! sysmon may sleep, and a goroutine that becomes runnable wakes the P.
 
 use super::cpu_mask::{self, Follower};
 use super::due_work::next_tick_ns;

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use serde::Serialize;
 
 use super::{kernel, uring, uring::Uring};
-use crate::limits;
+use crate::{files::meminfo_bytes, limits};
 
 /// The facts that [`examine`](super::examine) judges. `None` means that the kernel does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -97,13 +97,7 @@ impl Host {
                 let word = words.split_whitespace().find(|word| word.starts_with('['));
                 word.map(|word| word.trim_matches(['[', ']']).to_owned())
             }),
-            swap_bytes: text("proc/meminfo").and_then(|text| {
-                let kib: u64 = field(&text, "SwapTotal:")?
-                    .strip_suffix(" kB")?
-                    .parse()
-                    .ok()?;
-                Some(kib << 10)
-            }),
+            swap_bytes: text("proc/meminfo").and_then(|text| meminfo_bytes(&text, "SwapTotal:")),
             swap_limit: limits::swap_limit(root),
             memlock: rlimit(&limits, "Max locked memory"),
             nofile: rlimit(&limits, "Max open files"),
